@@ -115,9 +115,9 @@ class ShareFetch:
             return {}
         await self._shares.released(self._member)
         await self._find_leaders()
-        found = await in_turns(self._attempt())
+        found = await in_turns(self._attempt_acquisition())
         if found is None and limits.max_wait_ms <= 0:
-            found = await in_turns(self._attempt(is_last=True))
+            found = await in_turns(self._attempt_acquisition(is_last=True))
         if found is not None or not self._leaders or limits.max_wait_ms <= 0:
             return self._errors | (found or {})
         deadline = trio.current_time() + limits.max_wait_ms / 1000
@@ -129,9 +129,9 @@ class ShareFetch:
                 if self._shares.sessions.get(self._member) is None:
                     # The member has gone: it must not acquire anything.
                     return self._errors
-                self._leave_ended()
+                self._drop_ended_leaders()
                 is_last = trio.current_time() >= deadline
-                found = await in_turns(self._attempt(is_last=is_last))
+                found = await in_turns(self._attempt_acquisition(is_last=is_last))
                 if found is not None or is_last:
                     return self._errors | (found or {})
 
@@ -165,7 +165,7 @@ class ShareFetch:
                 waiter.wake()
                 await turn.end_if_over()
 
-    def _leave_ended(self) -> None:
+    def _drop_ended_leaders(self) -> None:
         """Drops leaders that have ended meanwhile; the partition of one that could not be loaded gets an error (P-491).
 
         The request goes on waiting, and does not load a successor: without a wait the member would repeat it at once.
@@ -177,7 +177,7 @@ class ShareFetch:
             if leader.load_error is not None:
                 self._errors[topic_partition] = Fetched(leader.load_error.error_code)
 
-    def _attempt(self, *, is_last: bool = False) -> Steps[dict[TopicIdPartition, Fetched] | None]:
+    def _attempt_acquisition(self, *, is_last: bool = False) -> Steps[dict[TopicIdPartition, Fetched] | None]:
         """Acquires records; None if there are too few, unless it is the last attempt."""
         self._others_ran = False
         candidates = yield from self._candidates()
@@ -221,7 +221,7 @@ class ShareFetch:
         for count, candidate in enumerate(candidates):
             if count and not count % READS_PER_STEP:
                 yield from self._yield_to_others()
-            if self._others_ran and not _is_as_before(candidate):
+            if self._others_ran and not _is_unchanged(candidate):
                 continue
             # Only the first partition with data may exceed its limit, by one batch, for which the others get less.
             left = max(self._limits.max_bytes - size, 0)
@@ -297,11 +297,11 @@ class ShareFetch:
                     _release(reads)
                     return {}
             topic_partition, leader = read.candidate.topic_partition, read.candidate.leader
-            if self._others_ran and not _is_as_before(read.candidate):
+            if self._others_ran and not _is_unchanged(read.candidate):
                 _release((read,))
                 continue
             if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                # The log begins later now, and so do the records that can be acquired.
+                # The log start has moved: only records from there on can be acquired.
                 leader.shares.move_start(leader.partition.log_start_offset)
                 found[topic_partition] = Fetched()
                 continue
@@ -344,7 +344,7 @@ class ShareFetch:
             acquired = self._without_aborted(candidate, records, headers, acquired)
         # A batch alone is sent as it was read, with the beginning of the next one, as in Kafka.
         if acquired and (len(headers) > 1 or next(batches, None) is not None):
-            _narrow(records, headers, acquired[0].first_offset, acquired[-1].last_offset)
+            _narrow_range(records, headers, acquired[0].first_offset, acquired[-1].last_offset)
         return acquired
 
     def _without_aborted(
@@ -367,7 +367,7 @@ class ShareFetch:
         return aborted_records.archive_aborted(leader.shares, acquired, aborted)
 
 
-def _is_as_before(candidate: _Candidate) -> bool:
+def _is_unchanged(candidate: _Candidate) -> bool:
     """True if nothing has changed since the last step: its leader leads, and its next records are the same."""
     leader = candidate.leader
     return (
@@ -382,7 +382,7 @@ def _last_offset(header: BatchHeader) -> int:
     return header.last_offset if header.magic >= MAGIC_WITH_DELTA else header.base_offset
 
 
-def _narrow(
+def _narrow_range(
     records: FileRange, headers: Sequence[tuple[int, BatchHeader]], first_offset: int, last_offset: int
 ) -> None:
     """Narrows a range to the batches with offsets from `first_offset` to `last_offset`."""

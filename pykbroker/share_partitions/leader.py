@@ -101,7 +101,7 @@ class ShareEnvironment(NamedTuple):
     """The parts of the broker that leaders of share partitions use.
 
     Attributes:
-        persister: the way to the share coordinator.
+        persister: calls to the share coordinators.
         start_soon: runs a task in the background.
         now_ms: a clock that does not go back, for locks.
         wall_ms: the time of day.
@@ -242,7 +242,7 @@ class ShareLeader:
         return partition.high_watermark
 
     def end(self) -> None:
-        """Ends it: requests find another leader, or an error."""
+        """Ends this leader; requests then look for its successor, or get an error."""
         self.state = LeaderState.ENDED
         self.waiters.wake_all()
 
@@ -267,7 +267,7 @@ class ShareLeader:
 
     def _has_records(self) -> bool:
         if self.state is not LeaderState.ACTIVE or not self.is_current:
-            # The request is woken, to look for the next leader or return the error.
+            # A waiting request is woken to look for the next leader, or to return the error.
             return True
         shares = self.shares
         return shares.can_acquire and shares.next_fetch_offset() != self.readable_end

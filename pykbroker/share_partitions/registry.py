@@ -42,7 +42,7 @@ class SharePartitions:
         share_groups: the broker's settings of share groups.
         configs_of: dynamic configs of a group's GROUP resource.
         partitions: the topic partitions of this broker.
-        persister: the way to the share coordinator.
+        persister: calls to the share coordinators.
         clock: time of day.
         nursery: for loads and writes in the background. Locks expire while `run` runs.
 
@@ -231,11 +231,11 @@ class SharePartitions:
                 yield
         for leader in leaders:
             if self.sessions.has_group(key.group_id):
-                return  # a member has come meanwhile, and goes on with these leaders
+                return  # another member has begun a session and uses these leaders
             if self._leaders.get(leader.key) is leader:
                 self._end_leader(leader)
             yield
-        # Not before: the release of records reads the settings.
+        # Dropped after the release of the records, which reads these settings.
         if not self.sessions.has_group(key.group_id):
             self._settings.pop(key.group_id, None)
 

@@ -78,7 +78,7 @@ class _Connected:
 
     Attributes:
         key: the member.
-        is_stale: True once a session that began on the connection has ended; then the connection ends none.
+        is_stale: True once a session that began on the connection has ended; its close then ends no session.
     """
 
     __slots__ = ("is_stale", "key")
@@ -212,7 +212,7 @@ class ShareSessions:
         return ended, None
 
     def clear(self) -> None:
-        """Forgets all sessions, as share groups were disabled."""
+        """Removes all sessions, as share groups were disabled."""
         self._sessions.clear()
         self._group_sizes.clear()
 

@@ -133,7 +133,7 @@ class ShareCoordinator:
         return found
 
     def begin_write(self, key: SharePartitionKey, write: WriteState) -> Write[Any]:
-        """As `write`, without the wait, which is `finish`."""
+        """As `write`, without the wait for replication, for which `finish` must be called."""
         from pykbroker.share_state.shard import ShareStateShard
 
         return self.runtime.begin_write(key.coordinator_key, ShareStateShard.write, key, write)

@@ -1,6 +1,6 @@
 """Access to the share coordinator of a share partition, in this process or on another broker (KIP-932).
 
-A call whose coordinator is not there yet is tried again, with a growing pause and for a limited time.
+A call without a coordinator is tried again, with a growing pause and for up to `DEADLINE_S`.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class SharePersister:
     ) -> Found:
         """Calls the coordinator of a share partition; repeats retriable errors for up to `DEADLINE_S`.
 
-        The call is `local`, with the key and the `arguments`, where this broker is the coordinator, else the `request`.
+        If this broker is the coordinator, calls `local` with the key and the `arguments`; else sends `request`.
         """
         deadline = trio.current_time() + DEADLINE_S
         pause_s = FIRST_PAUSE_S
