@@ -261,12 +261,12 @@ class DirectoryMoves:
                 work.finish()
         if move.future.recovery_point < end_offset and self._is_current(move):
             # After a failed sync no later one proves that the records are on the disk.
-            self._copy_anew(move)
+            self._restart_copy(move)
         if failure is not None:
             raise failure
         move.on_synced()
 
-    def _copy_anew(self, move: DirectoryMove) -> None:
+    def _restart_copy(self, move: DirectoryMove) -> None:
         log.warning("%s is copied to %s once more: a sync has failed", move.partition, move.future.path)
         self._cancel_move(move.partition)
         self.begin(move.partition, move.target)

@@ -320,7 +320,7 @@ class Partition:
         wanted = self.log.config.min_insync_replicas
         if len(leadership.isr) >= wanted:
             return
-        # Here, and not before: it is a call for each request, and matters only to topics with fewer replicas.
+        # The bound by the number of replicas is applied last: it costs a call, and few topics have so few replicas.
         wanted = leadership.min_isr(wanted)
         if len(leadership.isr) < wanted:
             raise KafkaError(
@@ -463,7 +463,7 @@ class Partition:
             raise self._not_leader()
         follower = leadership.followers.get(broker_id)
         if follower is None:
-            # Also for the epoch of this leader: the follower has newer metadata, and fetches again.
+            # Even if the request has the epoch of this leader: the follower has newer metadata, and fetches again.
             code = ErrorCode.UNKNOWN_LEADER_EPOCH
             if current_leader_epoch == NO_EPOCH:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -139,7 +139,7 @@ class Partitions:
             if self._preparation is not None:
                 if partition is None:
                     partition = self._preparation.take(topic, number)
-                # It may be opened again, with the old image, before the new one is applied.
+                # The preparation may open the log again, with the old image, before the new image is applied.
                 self._preparation.leave(topic, number)
             if partition is not None:
                 partition.close()
@@ -384,7 +384,7 @@ class Partitions:
                 log.info("%s-%d is served again", *key)
             self._offline.discard(key)
             if self._preparation is not None:
-                # It may be opened with the settings of the image before.
+                # The log may have been opened with the settings of the earlier image.
                 self._preparation.configured.discard(topic.name)
 
     def _open(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> Partition:
