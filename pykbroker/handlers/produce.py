@@ -157,7 +157,7 @@ class ProduceSteps:
                     # Kafka looks for transactional batches in the whole request first, and cannot read this one's head.
                     return ErrorCode.CORRUPT_MESSAGE
                 if records.is_transactional and records.is_whole:
-                    # One is enough: the batches after it are not checked here.
+                    # The first transactional batch decides: the batches after it are not checked here.
                     refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                     return ErrorCode.NONE if may_be_transactional else refused
         return ErrorCode.NONE

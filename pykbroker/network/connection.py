@@ -185,7 +185,7 @@ class Connection:
         try:
             is_sent = chunks is None or (len(chunks) == 1 and info.timed is None and self._sends_at_once(chunks))
         finally:
-            # Also if the client is gone, and before a wait for the socket to take the reply.
+            # The follow-up runs even if the client is gone, and before a wait for the socket to take the reply.
             if info.follow_up is not None:
                 info.run_follow_up()
         if not is_sent:
@@ -301,7 +301,7 @@ class SocketConnection(Connection):
     def end(self, error: Exception | None = None) -> None:
         if self.held and not self.has_ended:
             self.held.send()
-        # Not so if its own reply was among them and could not be sent.
+        # The connection has ended already if its own reply was among them and could not be sent.
         if not self.has_ended:
             super().end(error)
             if self.suspended is not None:

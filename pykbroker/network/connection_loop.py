@@ -136,7 +136,7 @@ class ConnectionLoop:
         now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
         while True:
             while ready or suspended.ready:
-                # Those that waited come first.
+                # Suspended turns that may continue come first.
                 if suspended.ready:
                     waiting = self._continue_suspended(now)
                 else:

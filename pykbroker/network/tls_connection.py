@@ -68,7 +68,7 @@ _ALERT_RECORD = 0x15
 _INTERNAL_ERROR = b"\x15\3\3\0\2\2\x50"
 """Alert that Java sends to a client that does not speak TLS, and OpenSSL does not (P-614)."""
 
-# One for all connections of the process, as it is emptied before another connection is served.
+# One buffer for all connections of the process: it is emptied before another connection is served.
 _received = memoryview(bytearray(RECEIVE_SIZE))
 
 
