@@ -111,7 +111,7 @@ class ActiveController:
             async with trio.open_nursery() as nursery:
                 if self._node.is_leader:
                     # The sessions are taken now: this term may be over when the task starts.
-                    nursery.start_soon(self._lead, self._of_this_term())
+                    nursery.start_soon(self._run_duties, self._sessions_of_this_epoch())
                 await self._node.leadership_changed()
                 nursery.cancel_scope.cancel()
 
@@ -123,7 +123,7 @@ class ActiveController:
         Raises:
             CommandRefused: NOT_CONTROLLER; DUPLICATE_BROKER_REGISTRATION while another process with its id is alive.
         """
-        command = AdmitBroker(self._of_this_term(), self._now_ms(), registration)
+        command = AdmitBroker(self._sessions_of_this_epoch(), self._now_ms(), registration)
         try:
             epoch, is_new = await self._node.submit(command, COMMAND_TIMEOUT_MS)
         except CommandRefused as refused:
@@ -149,7 +149,7 @@ class ActiveController:
             CommandRefused: NOT_CONTROLLER, STALE_BROKER_EPOCH; REQUEST_TIMED_OUT: the heartbeat has extended the
                 session, and may have no other effect.
         """
-        heartbeats = self._of_this_term()
+        heartbeats = self._sessions_of_this_epoch()
         broker = self._node.image.brokers.get(heartbeat.broker_id)
         if broker is not None and broker.epoch == heartbeat.broker_epoch:
             # Before the command: a busy controller must not fence brokers whose heartbeats wait in its queue.
@@ -170,7 +170,7 @@ class ActiveController:
         self._suspects[(broker_id, broker_epoch)] = None
         self._has_suspects.set()
 
-    def _of_this_term(self) -> BrokerHeartbeats:
+    def _sessions_of_this_epoch(self) -> BrokerHeartbeats:
         """Sessions of the epoch in which this node leads now.
 
         Raises:
@@ -186,12 +186,12 @@ class ActiveController:
 
     # Duties
 
-    async def _lead(self, heartbeats: BrokerHeartbeats) -> None:
+    async def _run_duties(self, heartbeats: BrokerHeartbeats) -> None:
         self._suspects.clear()
-        image = await self._do(CurrentImage())
+        image = await self._submit(CurrentImage())
         while image is None:
             await trio.sleep(RETRY_MS / 1000)
-            image = await self._do(CurrentImage())
+            image = await self._submit(CurrentImage())
         heartbeats.begin(image, self._now_ms())
         if self._settings.local_broker_id is not None:
             heartbeats.forget(self._settings.local_broker_id)
@@ -199,9 +199,9 @@ class ActiveController:
             self.connection_lost(broker.broker_id, broker.epoch)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._check_suspects, heartbeats)
-            await self._watch(heartbeats)
+            await self._run_periodic_duties(heartbeats)
 
-    async def _watch(self, heartbeats: BrokerHeartbeats) -> None:
+    async def _run_periodic_duties(self, heartbeats: BrokerHeartbeats) -> None:
         """Fences brokers at the end of their sessions, and runs periodic elections."""
         balance_ms = self._settings.balance_interval_ms
         balance_due_ms = self._now_ms() + balance_ms if balance_ms else NEVER_MS
@@ -210,11 +210,11 @@ class ActiveController:
             await self._sleep_until(min(heartbeats.next_expiry_ms() + 1, balance_due_ms, unclean_due_ms))
             await self._fence_expired(heartbeats)
             if self._now_ms() >= balance_due_ms:
-                has_more = await self._do(ElectPreferredLeaders())
+                has_more = await self._submit(ElectPreferredLeaders())
                 balance_due_ms = self._now_ms() if has_more else self._now_ms() + balance_ms
             if self._now_ms() >= unclean_due_ms:
                 unclean_due_ms = self._now_ms() + self._settings.unclean_interval_ms
-                if await self._do(ElectUncleanLeaders()):
+                if await self._submit(ElectUncleanLeaders()):
                     unclean_due_ms = self._now_ms()
 
     async def _sleep_until(self, due_ms: int) -> None:
@@ -236,7 +236,7 @@ class ActiveController:
                 broker_id,
                 timeout_ms,
             )
-            if not await self._do(FenceBroker(broker_id, epoch)):
+            if not await self._submit(FenceBroker(broker_id, epoch)):
                 heartbeats.contact(broker_id, epoch, self._now_ms() + RETRY_MS - self._settings.session_timeout_ms)
 
     async def _check_suspects(self, heartbeats: BrokerHeartbeats) -> None:
@@ -259,10 +259,12 @@ class ActiveController:
             if broker.endpoints and await refuses(broker.endpoints[0]):
                 heartbeats.end_session(broker_id, epoch)
                 if not broker.is_fenced:
-                    await self._fence_gone(heartbeats, refuses, broker_id, epoch)
+                    await self._fence_ended_process(heartbeats, refuses, broker_id, epoch)
                 return
 
-    async def _fence_gone(self, heartbeats: BrokerHeartbeats, refuses: Refuses, broker_id: int, epoch: int) -> None:
+    async def _fence_ended_process(
+        self, heartbeats: BrokerHeartbeats, refuses: Refuses, broker_id: int, epoch: int
+    ) -> None:
         """Fences a broker whose process has ended, once another broker is reachable, at the latest after its session.
 
         When all brokers start again together, fencing them in turn would leave only the last one in the in-sync sets.
@@ -281,7 +283,7 @@ class ActiveController:
             if is_late or (await refuses(broker.endpoints[0]) and await self._is_another_reachable(refuses, broker_id)):
                 reason = "it did not connect again in time" if is_late else "its port refuses connections"
                 log.warning("fencing broker %d: its connection was closed, and %s", broker_id, reason)
-                if await self._do(FenceBroker(broker_id, epoch)):
+                if await self._submit(FenceBroker(broker_id, epoch)):
                     return
                 pause_s = RETRY_MS / 1000
             await trio.sleep(pause_s)
@@ -306,7 +308,7 @@ class ActiveController:
                 nursery.start_soon(check, other.endpoints[0])
         return is_reachable
 
-    async def _do(self, command: Command[R]) -> R | None:
+    async def _submit(self, command: Command[R]) -> R | None:
         """Submits a command; None if it was refused."""
         try:
             return await self._node.submit(command, COMMAND_TIMEOUT_MS)

@@ -73,11 +73,13 @@ def snapshot_response(
     elif not is_leader:
         piece.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     else:
-        _fill(piece, asked, request.max_bytes, read_slice)
+        _fill_piece(piece, asked, request.max_bytes, read_slice)
     return response
 
 
-def _fill(piece: PartitionSnapshotResponse, asked: PartitionSnapshot, size_max: int, read_slice: ReadSlice) -> None:
+def _fill_piece(
+    piece: PartitionSnapshotResponse, asked: PartitionSnapshot, size_max: int, read_slice: ReadSlice
+) -> None:
     wanted = asked.snapshot_id
     size = min(max(size_max, 0), PIECE_SIZE_MAX)
     found = read_slice(OffsetAndEpoch(wanted.end_offset, wanted.epoch), max(asked.position, 0), size)

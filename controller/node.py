@@ -181,7 +181,7 @@ class ControllerNode:
         self._snapshots = SnapshotGenerator(
             self._storage, settings, self._wall_clock_ms, self._run_in_thread, has_one=newest is not None
         )
-        finished(self._cycle())
+        finished(self._run_cycle())
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Executes commands, drives timers and takes snapshots, until it is cancelled."""
@@ -191,7 +191,7 @@ class ControllerNode:
                 self._is_running = True
                 task_status.started()
                 while True:
-                    await in_turns(self._cycle())
+                    await in_turns(self._run_cycle())
                     if self._snapshots.is_due(self.image, self._publisher.applied):
                         self._snapshots.is_writing = True
                         nursery.start_soon(self._take_snapshot)
@@ -437,7 +437,7 @@ class ControllerNode:
         deadline_ms = min(self._core.next_deadline_ms, self._queue.linger_until_ms)
         return float("inf") if deadline_ms >= NEVER_MS else self.clock.trio_time(deadline_ms)
 
-    def _cycle(self) -> Steps[None]:
+    def _run_cycle(self) -> Steps[None]:
         now_ms = self.clock.now_ms()
         self._driver.tick(now_ms)
         if self._publisher.applied.offset < self._core.high_watermark:

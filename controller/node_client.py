@@ -51,7 +51,7 @@ OpenStream = Callable[[str, int], Awaitable[trio.abc.Stream]]
 
 
 session_ends: WeakKeyDictionary[trio.abc.Stream, float] = WeakKeyDictionary()
-"""Time of trio's clock from which a connection must not be used any more, of those whose login ends (KIP-368)."""
+"""Connection -> time in seconds on trio's clock at which its login ends, after which it must not be used (KIP-368)."""
 
 
 class NodeUnreachable(Exception):

@@ -75,19 +75,19 @@ class RaftDriver:
         Raises:
             StorageError: its output could not be written.
         """
-        self._perform(self._core.step(message, self._now_ms()))
+        self._perform_output(self._core.step(message, self._now_ms()))
 
     def tick(self, now_ms: int) -> None:
         """Processes the time if the state machine has something to do; may raise StorageError, as `step`."""
         if now_ms >= self._core.next_deadline_ms:
-            self._perform(self._core.tick(now_ms))
+            self._perform_output(self._core.tick(now_ms))
 
     def step_or_resign(self, message: Message | LocalMessage) -> None:
         """As `step`, but a leader that cannot write resigns instead of raising StorageError."""
         try:
             self.step(message)
         except StorageError as error:
-            self._give_up(error)
+            self._undo_append_and_resign(error)
 
     def propose(self, records: RecordFrames) -> None:
         """Appends one batch to the leader's log. `write_proposed` writes it, together with others."""
@@ -101,11 +101,11 @@ class RaftDriver:
         try:
             end_offset = self._persist(output)
         except StorageError as error:
-            self._give_up(error)
+            self._undo_append_and_resign(error)
         else:
             self._after_persist(output, end_offset)
 
-    def _perform(self, output: Output) -> None:
+    def _perform_output(self, output: Output) -> None:
         self._after_persist(output, self._persist(output))
 
     def _persist(self, output: Output) -> int:
@@ -148,7 +148,7 @@ class RaftDriver:
             self.truncation_error = truncation_error
         self._listener.on_records_dropped(end_offset, error)
 
-    def _give_up(self, error: StorageError) -> None:
+    def _undo_append_and_resign(self, error: StorageError) -> None:
         """As `undo_append`; a leader with other voters also resigns, so that one of them can lead."""
         self.undo_append(error)
         if self._core.epoch_start_offset is not None and len(self._core.voters) > 1:

@@ -125,7 +125,7 @@ class RaftStorage:
         # With two snapshots the log starts at the end of the older one, even if a crash prevented the deletion.
         start = snapshots[-SNAPSHOTS_KEPT] if len(snapshots) >= SNAPSHOTS_KEPT else BEGINNING
         last_stop = LastStop(is_clean, log_start_offset=start.offset)
-        evidence = _evidence(filesystem, data_directory, directory) if is_sole_voter else _Evidence([], 0)
+        evidence = _read_evidence(filesystem, data_directory, directory) if is_sole_voter else _Evidence([], 0)
         log = _load_log(directory, filesystem, settings, last_stop, now_ms)
         if is_new:
             filesystem.sync_directory(data_directory)
@@ -410,7 +410,7 @@ class _Evidence(NamedTuple):
     end_offset: int
 
 
-def _evidence(filesystem: FileSystem, data_directory: str, directory: str) -> _Evidence:
+def _read_evidence(filesystem: FileSystem, data_directory: str, directory: str) -> _Evidence:
     """Reads the earlier end of the log from files other than the log."""
     entries = filesystem.list(directory) if filesystem.exists(directory) else []
     names = [entry.name for entry in entries if not entry.is_directory]

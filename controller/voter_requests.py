@@ -52,21 +52,21 @@ class VoterRequests:
 
     async def add(self, voter: Voter, timeout_ms: int, *, acks_commit: bool) -> ChangeAnswer:
         """Adds a voter: an observer that has caught up."""
-        return await self._ask(lambda number: AddVoter(number, voter, acks_commit), timeout_ms)
+        return await self._change_voters(lambda number: AddVoter(number, voter, acks_commit), timeout_ms)
 
     async def remove(self, key: ReplicaKey, timeout_ms: int) -> ChangeAnswer:
         """Removes a voter, which becomes an observer."""
-        return await self._ask(lambda number: RemoveVoter(number, key), timeout_ms)
+        return await self._change_voters(lambda number: RemoveVoter(number, key), timeout_ms)
 
     async def update(self, voter: Voter, timeout_ms: int) -> ChangeAnswer:
         """Replaces endpoints and supported kraft.versions of a voter."""
-        return await self._ask(lambda number: UpdateVoter(number, voter), timeout_ms)
+        return await self._change_voters(lambda number: UpdateVoter(number, voter), timeout_ms)
 
     async def upgrade(self, level: int, timeout_ms: int, *, validate_only: bool) -> ChangeAnswer:
         """Raises kraft.version. The answer comes before the record is committed."""
-        return await self._ask(lambda number: UpgradeKRaftVersion(number, level, validate_only), timeout_ms)
+        return await self._change_voters(lambda number: UpgradeKRaftVersion(number, level, validate_only), timeout_ms)
 
-    async def _ask(self, message: Callable[[int], LocalMessage], timeout_ms: int) -> ChangeAnswer:
+    async def _change_voters(self, message: Callable[[int], LocalMessage], timeout_ms: int) -> ChangeAnswer:
         self._count = number = self._count + 1
         waiter = self._waiting[number] = _Waiter()
         try:

@@ -51,5 +51,5 @@ class AbortedTransactions(IndexFile):
         """Drops transactions whose marker is at `offset` or above."""
         kept = sum(1 for transaction in self.all() if transaction.last_offset < offset)
         if kept < len(self):
-            self._cut(kept)
+            self._truncate_to_entries(kept)
             self._write_or_later()

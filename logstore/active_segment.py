@@ -134,7 +134,7 @@ class ActiveSegment(Segment):
         self._check_indexes()
 
     def _check_indexes(self) -> None:
-        """Notes if the indexes can take another entry; one entry of the time index is kept for the end."""
+        """Notes if the indexes have room for another entry; `finish` needs one more entry of the time index."""
         limit = self._roll_index_bytes
         self._is_index_full = (
             len(self.offset_index.entries) > limit - ENTRY_SIZE

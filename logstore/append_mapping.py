@@ -99,9 +99,9 @@ class AppendMapping:
         write_all(self._descriptor, parts, size, position)
 
     def _allocate_for(self, position: int, size: int) -> None:
-        """Allocates space for `size` bytes at a position, and for another step of a busy log if there is so much."""
+        """Allocates space for `size` bytes at a position; for a busy log another step, if the disk has that much."""
         begin = max(position, self._allocated_end)
-        _, end = _window(position, size + self._next_step())
+        _, end = _page_range(position, size + self._next_step())
         try:
             os.posix_fallocate(self._descriptor, begin, end - begin)
         except OSError:
@@ -123,7 +123,7 @@ class AppendMapping:
         if position + size - self._size_at_look < BUSY_SIZE:
             self._map(position - position % mmap.ALLOCATIONGRANULARITY, position + size)
             return
-        base, end = _window(position, size + self._next_step())
+        base, end = _page_range(position, size + self._next_step())
         try:
             self._map(base, end)
         except OSError:
@@ -170,7 +170,7 @@ class AppendMapping:
         os.ftruncate(self._descriptor, self.size)
 
 
-def _window(position: int, size: int) -> tuple[int, int]:
+def _page_range(position: int, size: int) -> tuple[int, int]:
     """The smallest range of whole pages that covers `size` bytes from `position`, as (begin, end)."""
     end = position + size
     return position - position % mmap.ALLOCATIONGRANULARITY, end + -end % mmap.ALLOCATIONGRANULARITY

@@ -11,8 +11,8 @@ from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import Buffer, FileSystem
 
 STAGED_SUFFIX: Final = ".staged"
-"""Ends the name of new content that does not replace its file yet. `FileSystem.write_file`, which may replace the same
-file meanwhile, uses another name."""
+"""Suffix of a file with new content that has not replaced the old file yet. `FileSystem.write_file`, which may replace
+the same file meanwhile, uses another suffix."""
 
 
 class BlockingStep:

@@ -128,7 +128,7 @@ class CompactionWork:
         Raises StorageError, and CorruptSegment for unreadable records; `finish` must be called even then.
         """
         try:
-            self._run()
+            self._compact_segments()
         except RecordError as error:
             self.is_unreadable = True
             raise CorruptSegment(f"{self.log.path}/{self._source_name}", 0, str(error)) from error
@@ -136,12 +136,14 @@ class CompactionWork:
             self.is_unreadable = True
             raise
 
-    def _run(self) -> None:
+    def _compact_segments(self) -> None:
         latest = self._latest_offsets()
         if self._end_offset <= self._plan.first_dirty_offset:
             return
         tracker = TransactionTracker(self._aborted)
-        for group in self._groups([source for source in self._sources if source[0].base_offset < self._end_offset]):
+        for group in self._segment_groups(
+            [source for source in self._sources if source[0].base_offset < self._end_offset]
+        ):
             batch_filter = BatchFilter(
                 latest,
                 self._end_offset,
@@ -154,7 +156,7 @@ class CompactionWork:
             first = group[0][0]
             cleaned = SealedSegment(first.directory, first.base_offset, self._open_files, CLEANED_SUFFIX)
             self._replacements.append((cleaned, [segment for segment, _ in group]))
-            self._clean(cleaned, group, batch_filter, tracker)
+            self._clean_segments(cleaned, group, batch_filter, tracker)
         self._is_complete = True
 
     def finish(self, now_ms: int) -> int:
@@ -213,7 +215,7 @@ class CompactionWork:
                     latest[record.key] = record.offset
         return key_bytes + (len(latest) - known) * _ENTRY_OVERHEAD
 
-    def _groups(self, sources: Sequence[tuple[Segment, int]]) -> list[list[tuple[Segment, int]]]:
+    def _segment_groups(self, sources: Sequence[tuple[Segment, int]]) -> list[list[tuple[Segment, int]]]:
         """Groups of neighbouring segments that can become one: their total size and range of offsets fit a segment."""
         groups: list[list[tuple[Segment, int]]] = []
         size = index_size = 0
@@ -236,7 +238,7 @@ class CompactionWork:
                 size, index_size = copy.size, own_index_size
         return groups
 
-    def _clean(
+    def _clean_segments(
         self,
         cleaned: SealedSegment,
         group: list[tuple[Segment, int]],
@@ -247,7 +249,7 @@ class CompactionWork:
         for path in cleaned.paths():
             self._filesystem.remove(path)
         cleaned.file.descriptor(create=True)
-        # With a lease: else the file would be closed when many others have been read, and the descriptor be another's.
+        # The lease keeps the file open while many others are read: a closed descriptor's number would be used again.
         descriptor = cleaned.file.acquire()
         try:
             self._write_cleaned(cleaned, descriptor, group, batch_filter, tracker)

@@ -144,7 +144,7 @@ class BatchFilter:
 def _shortened(batch: RecordBatch, kept: KeptRecords) -> bytes:
     """The batch with fewer records, as Apache Kafka encodes it: the first record's timestamp becomes the base.
 
-    Where the base stays the same, so do the bytes of the records: a horizon is the base of all of them.
+    If the base stays the same, so do the bytes of the records. With a delete horizon the base is the horizon.
     """
     has_same_base = (kept.first_delta == 0 or batch.has_delete_horizon) and not batch.is_log_append_time
     max_timestamp = batch.base_timestamp + kept.largest_delta

@@ -64,12 +64,12 @@ class DirectoryCheckpoints:
         self._generation += 1
         self._written_marks = b""
 
-    def _has(self, key: TopicPartition) -> bool:
+    def _has_log(self, key: TopicPartition) -> bool:
         return key in self.logs or key in self.futures
 
     def own_entries(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The entries of partitions that have a log or a copy of one here."""
-        return {key: offset for key, offset in offsets.items() if self._has(key)}
+        return {key: offset for key, offset in offsets.items() if self._has_log(key)}
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """Entries of a checkpoint. A damaged one is read as empty, which makes a recovery longer but not impossible."""
@@ -136,7 +136,7 @@ class DirectoryCheckpoints:
     ) -> Iterator[BlockingStep | None]:
         """Writes the high watermarks in steps if they have changed or their file is gone; as `write_checkpoints`.
 
-        Most of a quiet broker's calls end with a look at the file, which shows that the directory is still there.
+        On a quiet broker most calls only check that the file exists, which shows that the directory is still there.
         """
         generation = self._generation
         content = yield from _encoded(high_watermarks)

@@ -47,14 +47,14 @@ class LeaderEpochs:
             except ValueError as error:
                 raise CorruptFile(path, f"line {line!r} is not 'epoch start_offset'") from error
         self._entries_in_file = entries
-        self._set(entries)
+        self._set_entries(entries)
 
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
         """(epoch, start offset), ascending."""
         return tuple(self._entries)
 
-    def _set(self, entries: list[tuple[int, int]]) -> None:
+    def _set_entries(self, entries: list[tuple[int, int]]) -> None:
         self._entries = entries
         self.latest_epoch = entries[-1][0] if entries else UNDEFINED_EPOCH
 
@@ -69,7 +69,7 @@ class LeaderEpochs:
             self._has_file = True
         self.is_durable = False
         self._entries_in_file = entries
-        self._set(entries)
+        self._set_entries(entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Notes that `epoch` begins at `start_offset`; later epochs and those with later start offsets are removed.
@@ -84,7 +84,7 @@ class LeaderEpochs:
         while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
             entries.pop()
         entries.append((epoch, start_offset))
-        self._set(entries)
+        self._set_entries(entries)
 
     def write_pending(self) -> None:
         """Writes new epochs to the file. Raises StorageError; it must then be called again."""
@@ -101,7 +101,7 @@ class LeaderEpochs:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest_epoch:
             return epoch, log_end_offset
-        first = max(0, self._count_to(log_start_offset) - 1)
+        first = max(0, self._count_begun_at(log_start_offset) - 1)
         number = bisect_right(self._entries, epoch, lo=first, key=lambda entry: entry[0])
         if number == len(self._entries):
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -110,13 +110,13 @@ class LeaderEpochs:
             return epoch, end_offset
         return self._entries[number - 1][0], end_offset
 
-    def _count_to(self, offset: int) -> int:
+    def _count_begun_at(self, offset: int) -> int:
         """Number of epochs that begin at or below `offset`."""
         return bisect_right(self._entries, offset, key=lambda entry: entry[1])
 
     def epoch_for(self, offset: int) -> int:
         """The epoch in which `offset` was or will be written, -1 when unknown."""
-        number = self._count_to(offset)
+        number = self._count_begun_at(offset)
         return self._entries[number - 1][0] if number else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
@@ -127,13 +127,13 @@ class LeaderEpochs:
         if count == len(self._entries):
             return
         if self._entries[:count] == self._entries_in_file:
-            self._set(self._entries_in_file)
+            self._set_entries(self._entries_in_file)
         else:
             self._write(self._entries[:count])
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Drops epochs that ended before `start_offset`; the one that holds it now begins there."""
-        number = self._count_to(start_offset)
+        number = self._count_begun_at(start_offset)
         if number and self._entries[number - 1][1] != start_offset:
             self._write([(self._entries[number - 1][0], start_offset), *self._entries[number:]])
         elif number > 1:

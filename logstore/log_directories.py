@@ -26,7 +26,7 @@ from pykbroker.protocol.uuids import UNASSIGNED_DIRECTORY
 R = TypeVar("R")
 
 NO_REPLICA: Final = b""
-"""In place of a directory's id, for a log that is no replica of the broker."""
+"""Result of `assigned_directory`, instead of a directory id, for a log that is no replica of the broker."""
 
 
 class LogDirectories:
@@ -67,7 +67,7 @@ class LogDirectories:
 
     @property
     def clean_broker_epoch(self) -> int:
-        """As of `LogDirectory`, if it is the same in every directory; else -1: one may have lost records."""
+        """`LogDirectory.clean_broker_epoch` if all directories have the same; else -1: one may have lost records."""
         epochs = {directory.clean_broker_epoch for directory in self.online.values()}
         return -1 if self.has_failed or len(epochs) > 1 else epochs.pop()
 
@@ -231,7 +231,7 @@ class LogDirectories:
 
     def drop_future(self, topic: str, partition: int, now_ms: int) -> None:
         """As `LogDirectory.drop_future`, in each directory."""
-        self._each(lambda directory: directory.drop_future(topic, partition, now_ms))
+        self._call_each(lambda directory: directory.drop_future(topic, partition, now_ms))
 
     def replace_by_future(self, topic: str, partition: int, now_ms: int) -> PartitionLog:
         """Makes the copy of a log, which must have all of it, the log of its partition; the old one is deleted.
@@ -315,12 +315,12 @@ class LogDirectories:
 
     def finish_directories(self, now_ms: int, count_max: int = 1 << 62) -> bool:
         """As `LogDirectory.finish_directories`, for each directory."""
-        return any(self._each(lambda directory: directory.finish_directories(now_ms, count_max)))
+        return any(self._call_each(lambda directory: directory.finish_directories(now_ms, count_max)))
 
     def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
         self._unreachable.discard((topic, partition))
         self._preferred.pop((topic, partition), None)
-        self._each(lambda directory: directory.delete_log(topic, partition, now_ms))
+        self._call_each(lambda directory: directory.delete_log(topic, partition, now_ms))
 
     def mark_stray(self, log: PartitionLog) -> None:
         """As `LogDirectory.mark_stray`, in the directory that has it."""
@@ -328,10 +328,10 @@ class LogDirectories:
 
     def delete_due_logs(self, now_ms: int, delay_ms: int, count_max: int = 1 << 62) -> int:
         """As `LogDirectory.delete_due_logs`, for each directory."""
-        return sum(self._each(lambda directory: directory.delete_due_logs(now_ms, delay_ms, count_max)))
+        return sum(self._call_each(lambda directory: directory.delete_due_logs(now_ms, delay_ms, count_max)))
 
     def take_offline(self, directory_id: bytes) -> list[TopicPartition]:
-        """Gives up a directory until the next start; returns the partitions whose logs were in it.
+        """Takes a directory offline until the next start; returns the partitions whose logs were in it.
 
         Copies of these in other directories are closed; the next start finds them.
         """
@@ -348,7 +348,7 @@ class LogDirectories:
 
     def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[BlockingStep | None]:
         """As `LogDirectory.write_checkpoints`, for each directory."""
-        offsets = yield from _collected(high_watermarks)
+        offsets = yield from _collect_in_steps(high_watermarks)
         yield from self._steps_of_each(
             lambda directory: directory.write_checkpoints(directory.own_entries(offsets).items())
         )
@@ -357,7 +357,7 @@ class LogDirectories:
         self, high_watermarks: Iterable[tuple[TopicPartition, int]]
     ) -> Iterator[BlockingStep | None]:
         """As `LogDirectory.write_high_watermarks`, for each directory."""
-        offsets = yield from _collected(high_watermarks)
+        offsets = yield from _collect_in_steps(high_watermarks)
         yield from self._steps_of_each(
             lambda directory: directory.write_high_watermarks(directory.own_entries(offsets).items())
         )
@@ -368,13 +368,15 @@ class LogDirectories:
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermarks of the last checkpoints, without those that cannot be read."""
-        return self._of_each(LogDirectory.high_watermarks)
+        return self._checkpointed_offsets(LogDirectory.high_watermarks)
 
     def cleaner_offsets(self) -> dict[TopicPartition, int]:
         """Offset up to which each compacted log was cleaned, without those that cannot be read."""
-        return self._of_each(LogDirectory.cleaner_offsets)
+        return self._checkpointed_offsets(LogDirectory.cleaner_offsets)
 
-    def _of_each(self, read: Callable[[LogDirectory], Mapping[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    def _checkpointed_offsets(
+        self, read: Callable[[LogDirectory], Mapping[TopicPartition, int]]
+    ) -> dict[TopicPartition, int]:
         """The entries of the directories' checkpoints; a directory that fails goes offline at its next write."""
         found: dict[TopicPartition, int] = {}
         for directory in self.online.values():
@@ -392,7 +394,7 @@ class LogDirectories:
 
     def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Clean stop of each directory, also if that of another one fails. Raises StorageError."""
-        self._each(
+        self._call_each(
             lambda directory: directory.close(
                 broker_epoch, None if high_watermarks is None else directory.own_entries(high_watermarks)
             )
@@ -403,7 +405,7 @@ class LogDirectories:
         for directory in self.online.values():
             directory.abandon()
 
-    def _each(self, work: Callable[[LogDirectory], R]) -> list[R]:
+    def _call_each(self, work: Callable[[LogDirectory], R]) -> list[R]:
         """Results of `work` for each directory; an error of one is raised after the work on the others."""
         return list(self._steps_of_each(lambda directory: iter([work(directory)])))
 
@@ -419,7 +421,9 @@ class LogDirectories:
             raise failure
 
 
-def _collected(offsets: Iterable[tuple[TopicPartition, int]]) -> Generator[None, None, dict[TopicPartition, int]]:
+def _collect_in_steps(
+    offsets: Iterable[tuple[TopicPartition, int]],
+) -> Generator[None, None, dict[TopicPartition, int]]:
     """Reads offsets in steps, between which other work may be done, and returns them."""
     read: dict[TopicPartition, int] = {}
     for key, offset in offsets:

@@ -55,7 +55,7 @@ _MARKED: Final = re.compile(r"[^ \t-\r]+-[^ \t-\r]+\.[^ \t-\r]+(-delete|-future|
 
 
 class LogName(NamedTuple):
-    """The name of a log's directory, taken apart.
+    """The parts of the name of a log's directory.
 
     Attributes:
         mark: "-delete", "-future" or "-stray"; "" for the log of a partition.
@@ -67,7 +67,7 @@ class LogName(NamedTuple):
 
 
 def parse_log_name(name: str) -> LogName | None:
-    """The meaning of a directory's name, None where Kafka knows none (`LocalLog.parseTopicPartitionName`)."""
+    """The parts of a log's directory name; None for another name, as `LocalLog.parseTopicPartitionName` of Kafka."""
     mark = ""
     if name.endswith((_DELETE_MARK, _FUTURE_MARK, _STRAY_MARK)):
         marked = _MARKED.fullmatch(name)
@@ -215,7 +215,7 @@ class LogDirectory(DirectoryCheckpoints):
                 self._remove(log, now_ms)
         for key in self.logs.keys() & self.futures.keys():
             self.drop_future(*key, now_ms)
-        self._removed = {key for key in (*recovery_points, *start_offsets) if not self._has(key)}
+        self._removed = {key for key in (*recovery_points, *start_offsets) if not self._has_log(key)}
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log of a partition; None if it is not in this directory."""

@@ -73,9 +73,9 @@ class IndexFile:
 
     def reset(self) -> None:
         """Removes all entries; the next write truncates the file."""
-        self._cut(0)
+        self._truncate_to_entries(0)
 
-    def _cut(self, count: int) -> None:
+    def _truncate_to_entries(self, count: int) -> None:
         del self.entries[count * self.entry_size :]
         self._shrunk = True
         self._written = min(self._written, len(self.entries))
@@ -172,7 +172,7 @@ class OffsetIndex(IndexFile):
 
     def truncate_to(self, offset: int) -> None:
         """Drops entries for `offset` and above."""
-        self._cut(self._last_at_or_below(offset - 1) + 1)
+        self._truncate_to_entries(self._last_at_or_below(offset - 1) + 1)
 
     def is_sane(self, log_size: int) -> bool:
         """True if the entries can belong to a log of this size."""

@@ -13,7 +13,7 @@ from pykbroker.logstore.recovery import LastBatches, replay_producers
 from pykbroker.logstore.segment import DELETED_SUFFIX, Segment, producer_snapshot_path
 
 NOT_RECOVERED: Final = 1 << 63
-"""Above every offset: no segment was scanned."""
+"""Value of `recovered_from` without a recovery: an offset above all others, as no segment was scanned."""
 
 
 class ProducerHistory:
@@ -76,7 +76,7 @@ class ProducerHistory:
         state.end_offset = max(log_start_offset, self._known_none_to)
         for offset in self.snapshots[:]:
             if offset > end_offset or offset <= log_start_offset or offset > recovered_from:
-                self._drop(offset)
+                self._delete_snapshot(offset)
         self._drop_strays({segment.base_offset for segment in segments})
         while self.snapshots:
             offset = self.snapshots[-1]
@@ -84,7 +84,7 @@ class ProducerHistory:
             try:
                 state.load(decode_snapshot(self._filesystem.read_file(path) or b"", path), offset)
             except CorruptFile:
-                self._drop(offset)
+                self._delete_snapshot(offset)
             else:
                 state.remove_expired(self._loaded_ms, expiration_ms)
                 break
@@ -114,7 +114,7 @@ class ProducerHistory:
         if strays and strays[-1] > max(base_offsets, default=-1):
             strays.pop()
         for offset in strays:
-            self._drop(offset)
+            self._delete_snapshot(offset)
 
     def clear(self, end_offset: int) -> None:
         """Removes all producers; the log is empty and ends at `end_offset`. Raises StorageError."""
@@ -141,7 +141,7 @@ class ProducerHistory:
         self._filesystem.create_file(self._path_of(state.end_offset), encode_snapshot(state.producers))
         self.snapshots.append(state.end_offset)
 
-    def _drop(self, offset: int) -> None:
+    def _delete_snapshot(self, offset: int) -> None:
         self._filesystem.remove(self._path_of(offset))
         self.snapshots.remove(offset)
 

@@ -354,7 +354,7 @@ class SealedSegment(Segment):
         self._size = -1
         self._loaded = False
         self._has_aborted = False
-        self.file.on_close = self._forget
+        self.file.on_close = self._unload_indexes
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -366,14 +366,14 @@ class SealedSegment(Segment):
     def adopt(self, segment: Segment) -> None:
         """Takes over the open file and the indexes of the active segment that becomes this sealed one."""
         self.file = segment.file
-        self.file.on_close = self._forget
+        self.file.on_close = self._unload_indexes
         self.offset_index = segment.offset_index
         self.time_index = segment.time_index
         self.aborted = segment.aborted
         self._size = segment.size
         self._loaded = self._has_aborted = True
 
-    def _forget(self) -> None:
+    def _unload_indexes(self) -> None:
         if self._loaded:
             self._loaded = False
             self.offset_index.entries = bytearray()

@@ -54,8 +54,8 @@ class SegmentList:
         self.base_offsets = [segment.base_offset for segment in segments]
         self.active = active
         self.end_offset = end_offset
-        # Where the next reads of readers probably begin: by offset the segment, the position there, and the size of the
-        # batch. The size is 0 for log ends that readers have reached.
+        # Offset at which a next read probably begins -> segment, position in it, size of the batch there in bytes. The
+        # size is 0 for log ends that readers have reached.
         self._places: dict[int, tuple[Segment, int, int]] = {}
 
     @property
@@ -142,7 +142,7 @@ class SegmentList:
         """Batches from the one with `offset` on, as `PartitionLog.read`; the offset must be within the log."""
         if offset >= bound_offset or offset == self.end_offset:
             if offset == self.end_offset:
-                self._note_end()
+                self._cache_end()
             return LogRead(None, offset)
         first_offset = offset
         place = self._places.get(offset)
@@ -166,7 +166,7 @@ class SegmentList:
         if size > size_max:
             first_size = first_size or segment.batch_size_at(position)
             if first_size <= size_max:
-                left_off = self._note_following(segment, position + first_size, position + size_max)
+                left_off = self._cache_following(segment, position + first_size, position + size_max)
                 size = size_max - left_off
             elif at_least_one:
                 size = min(size, first_size)
@@ -175,17 +175,17 @@ class SegmentList:
         elif size <= 0:
             return LogRead(None, first_offset)
         elif segment is self.active and limit == self.active.size:
-            self._note_end()
+            self._cache_end()
         if place is not None and place[2]:
             # Its reader is now behind it.
             self._places.pop(offset, None)
         return LogRead(FileRange(segment.file, position, size, left_off), first_offset)
 
-    def _note_end(self) -> None:
+    def _cache_end(self) -> None:
         """Notes the place of the log end, which a reader has reached: its next read starts there without a search."""
-        self._note(self.end_offset, (self.active, self.active.size, 0))
+        self._cache_place(self.end_offset, (self.active, self.active.size, 0))
 
-    def _note_following(self, segment: Segment, begin: int, end: int) -> int:
+    def _cache_following(self, segment: Segment, begin: int, end: int) -> int:
         """Notes the place of the first batch that is not complete in a read; returns its bytes that are left off.
 
         Args:
@@ -196,11 +196,11 @@ class SegmentList:
         following = segment.batch_at(begin, end)
         if following is None:
             return 0
-        self._note(following.base_offset, (segment, following.position, following.size))
+        self._cache_place(following.base_offset, (segment, following.position, following.size))
         incomplete = end - following.position
         return incomplete if incomplete >= LEFT_OFF_MIN else 0
 
-    def _note(self, offset: int, place: tuple[Segment, int, int]) -> None:
+    def _cache_place(self, offset: int, place: tuple[Segment, int, int]) -> None:
         if len(self._places) >= _PLACES_KEPT:
             self._places.clear()
         self._places[offset] = place

@@ -42,8 +42,8 @@ class TimeIndex(IndexFile):
         else:
             self._last_timestamp = last_timestamp
 
-    def _cut(self, count: int) -> None:
-        super()._cut(count)
+    def _truncate_to_entries(self, count: int) -> None:
+        super()._truncate_to_entries(count)
         self._last_timestamp = None
 
     def load(self) -> bool:
@@ -78,7 +78,7 @@ class TimeIndex(IndexFile):
         count = len(self)
         while count and self.entry(count - 1)[1] >= offset:
             count -= 1
-        self._cut(count)
+        self._truncate_to_entries(count)
 
     def is_sane(self) -> bool:
         """True if the first and the last entry are in order, and the last one is not zero.

@@ -6,7 +6,7 @@ Plain integers and not an enumeration: they are keys of look-ups in each authori
 from __future__ import annotations
 
 UNKNOWN = 0
-"""For any element of an ACL: a number that has no meaning."""
+"""Code of an element of an ACL whose number is unknown."""
 
 ANY = 1
 """In a filter: every resource type, pattern type, operation or permission type."""

@@ -49,7 +49,7 @@ def changes_when_broker_leaves(
     """
     is_active = _active_brokers(image, leaving=broker_id)
     return (
-        yield from _collected(
+        yield from _effective_changes(
             _change(image, context, topic, partition, is_active, removed=broker_id)
             for topic, partition in _partitions_in_sync_on(image, broker_id)
             if directories is None or _directory_of(partition, broker_id) in directories
@@ -69,7 +69,7 @@ def changes_when_broker_is_replaced(
         return (yield from changes_when_broker_leaves(image, context, broker_id))
     is_active = _active_brokers(image, leaving=broker_id)
     return (
-        yield from _collected(
+        yield from _effective_changes(
             _change(image, context, topic, partition, is_active, removed=broker_id, unclean=broker_id)
             for topic, partition in chain(
                 _partitions_in_sync_on(image, broker_id), _partitions_eligible_on(image, broker_id)
@@ -84,7 +84,7 @@ def changes_when_replicas_leave(
     """Removes some replicas of a broker, (topic id, partition) each, from in-sync sets and leadership."""
     is_active = _active_brokers(image, leaving=broker_id)
     return (
-        yield from _collected(
+        yield from _effective_changes(
             _change(image, context, image.topics_by_id[topic_id], partition, is_active, removed=broker_id)
             for topic_id, number in sorted(partitions)
             if broker_id in (partition := image.topics_by_id[topic_id].partitions[number]).isr
@@ -113,7 +113,7 @@ def changes_when_broker_serves(image: ClusterImage, context: PlanContext, broker
     """Elects a leader for the leaderless partitions that this broker, which becomes unfenced, can lead."""
     is_active = _active_brokers(image, joining=broker_id)
     return (
-        yield from _collected(
+        yield from _effective_changes(
             _change(image, context, topic, partition, is_active, removed=None)
             for topic in image.topics_by_name.values()
             for partition in topic.partitions.values()
@@ -159,7 +159,7 @@ def changes_when_broker_restarted(
             if change is not None:
                 changes.append(change)
     seen = {(topic.topic_id, partition.partition) for topic, partition in affected}
-    changes += yield from _collected(
+    changes += yield from _effective_changes(
         _change(image, context, topic, partition, is_active, removed=None, registering=broker)
         for topic in image.topics_by_name.values()
         for partition in topic.partitions.values()
@@ -170,7 +170,7 @@ def changes_when_broker_restarted(
     return changes
 
 
-def _collected(changes: Iterable[PartitionChangeRecord | None]) -> Changes:
+def _effective_changes(changes: Iterable[PartitionChangeRecord | None]) -> Changes:
     """The changes, without those that change nothing."""
     found: list[PartitionChangeRecord] = []
     for count, change in enumerate(changes, 1):

@@ -173,7 +173,7 @@ class ImageBuilder:
         else:
             held.append(record)
 
-    def _ignore(self, record: Any) -> None:
+    def _ignore_record(self, record: Any) -> None:
         """Does nothing: the image does not depend on this record."""
 
     def _transaction_end_without_begin(self, record: Any) -> None:
@@ -384,30 +384,30 @@ class ImageBuilder:
 
     # Records that are kept whole
 
-    def _keep(self, key: tuple[Any, ...], record: Any) -> None:
+    def _keep_record(self, key: tuple[Any, ...], record: Any) -> None:
         self._kept_records.own()[key] = record
 
-    def _drop(self, key: tuple[Any, ...]) -> None:
+    def _drop_kept_record(self, key: tuple[Any, ...]) -> None:
         self._kept_records.own().pop(key, None)
 
     def _client_quota(self, record: r.ClientQuotaRecord) -> None:
         key = quota_key(((part.entity_type, part.entity_name) for part in record.entity), record.key)
         if record.remove:
-            self._drop(key)
+            self._drop_kept_record(key)
         else:
-            self._keep(key, record)
+            self._keep_record(key, record)
 
     def _scram_credential(self, record: r.UserScramCredentialRecord) -> None:
-        self._keep((record.KEY, record.name, record.mechanism), record)
+        self._keep_record((record.KEY, record.name, record.mechanism), record)
 
     def _remove_scram_credential(self, record: r.RemoveUserScramCredentialRecord) -> None:
-        self._drop((r.UserScramCredentialRecord.KEY, record.name, record.mechanism))
+        self._drop_kept_record((r.UserScramCredentialRecord.KEY, record.name, record.mechanism))
 
     def _delegation_token(self, record: r.DelegationTokenRecord) -> None:
-        self._keep((record.KEY, record.token_id), record)
+        self._keep_record((record.KEY, record.token_id), record)
 
     def _remove_delegation_token(self, record: r.RemoveDelegationTokenRecord) -> None:
-        self._drop((r.DelegationTokenRecord.KEY, record.token_id))
+        self._drop_kept_record((r.DelegationTokenRecord.KEY, record.token_id))
 
 
 def changed_partition(old: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
@@ -426,7 +426,7 @@ def changed_partition(old: PartitionImage, record: r.PartitionChangeRecord) -> P
     if record.last_known_elr is not None:
         changes["last_known_elr"] = tuple(record.last_known_elr)
     if record.leader != NO_LEADER_CHANGE:
-        # Also for the same leader, with which the controller raises the leader epoch alone.
+        # The leader may be the same: so the controller raises the leader epoch alone.
         changes["leader"] = record.leader
         changes["leader_epoch"] = old.leader_epoch + 1
     if record.leader_recovery_state != -1:
@@ -452,9 +452,9 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
     r.BrokerRegistrationChangeRecord: ImageBuilder._change_broker,
     r.AccessControlEntryRecord: ImageBuilder._access_control_entry,
     r.RemoveAccessControlEntryRecord: ImageBuilder._remove_access_control_entry,
-    r.NoOpRecord: ImageBuilder._ignore,
+    r.NoOpRecord: ImageBuilder._ignore_record,
     # ZooKeeper migration is over in every version we read; Kafka 4 ignores the record as well.
-    r.ZkMigrationStateRecord: ImageBuilder._ignore,
+    r.ZkMigrationStateRecord: ImageBuilder._ignore_record,
     r.RemoveUserScramCredentialRecord: ImageBuilder._remove_scram_credential,
     r.EndTransactionRecord: ImageBuilder._transaction_end_without_begin,
     r.AbortTransactionRecord: ImageBuilder._transaction_end_without_begin,

@@ -296,7 +296,7 @@ def _check_name(name: str, image: ClusterImage) -> None:
     # Kafka checks for a topic of this name last, and that error replaces the others.
     if name in image.topics_by_name:
         raise ItemRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    # And the error of a collision replaces that of an invalid name.
+    # The error of a collision replaces that of an invalid name.
     if "." in name or "_" in name:
         colliding = image.colliding_names.get(collision_form(name))
         if colliding is not None:
@@ -387,14 +387,16 @@ def _placed_assignments(topic: NewTopic, image: ClusterImage, context: PlanConte
         context.replication_factor_default if topic.replication_factor == BROKER_DEFAULT else topic.replication_factor
     )
     try:
-        return (yield from _place(count, factor, image, context))
+        return (yield from _place_replicas(count, factor, image, context))
     except InvalidReplicationFactor as error:
         raise ItemRefused(
             ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate the partition {factor} time(s): {error}"
         ) from None
 
 
-def _place(count: int, replication_factor: int, image: ClusterImage, context: PlanContext) -> Steps[list[Assignment]]:
+def _place_replicas(
+    count: int, replication_factor: int, image: ClusterImage, context: PlanContext
+) -> Steps[list[Assignment]]:
     placer = ReplicaPlacer(usable_brokers(image.brokers.values()), replication_factor, context.random)
     assignments: list[Assignment] = []
     for _ in range(count):
@@ -494,7 +496,7 @@ def _plan_partitions(
     else:
         try:
             # One partition more than there is room for suffices for the caller to see that there are too many.
-            assignments = yield from _place(min(additional, room + 1), factor, image, context)
+            assignments = yield from _place_replicas(min(additional, room + 1), factor, image, context)
         except InvalidReplicationFactor as error:
             raise ItemRefused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
     records += yield from _partition_records(topic.topic_id, current, assignments[:room], image)

@@ -126,7 +126,7 @@ class RaftCore(Replica):
 
     # Transitions
 
-    def _enter(self, state: RoleState) -> None:
+    def _enter_role(self, state: RoleState) -> None:
         old, self.state = self.state, state
         old.end()
         state.begin()
@@ -136,15 +136,15 @@ class RaftCore(Replica):
             self.epoch = epoch
             self.voted = None
         self.leader_id = NO_LEADER
-        self._enter(follower.Unattached(self))
+        self._enter_role(follower.Unattached(self))
 
     def become_follower(self, leader_id: int) -> None:
         self.leader_id = leader_id
-        self._enter(follower.Follower(self))
+        self._enter_role(follower.Follower(self))
 
     def become_prospective(self) -> None:
         if self.may_be_elected:
-            self._enter(election.Prospective(self))
+            self._enter_role(election.Prospective(self))
         else:
             self.become_unattached(self.epoch)
 
@@ -152,11 +152,11 @@ class RaftCore(Replica):
         self.epoch += 1
         self.leader_id = NO_LEADER
         self.voted = self.key
-        self._enter(election.Candidate(self))
+        self._enter_role(election.Candidate(self))
 
     def become_leader(self, granting_ids: set[int]) -> None:
         self.leader_id = self.node_id
-        self._enter(Leader(self, granting_ids))
+        self._enter_role(Leader(self, granting_ids))
 
     def become_resigned(self, successors: Sequence[ReplicaKey]) -> None:
         leader, self.state = self.state, Resigned(self)

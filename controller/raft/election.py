@@ -35,10 +35,10 @@ class Nominee(RoleState):
         if self.replica.is_voter:
             self.granted.add(self.replica.node_id)
         self.grant_time()
-        self._ask()
+        self._request_votes()
         self.count()
 
-    def _ask(self) -> None:
+    def _request_votes(self) -> None:
         replica = self.replica
         self.retry_at_ms = replica.now_ms + replica.settings.retry_ms
         answered = self.granted | self.rejected
@@ -73,7 +73,7 @@ class Nominee(RoleState):
         if len(self.rejected) >= self.replica.voters.majority:
             self.retry_at_ms = NEVER_MS
         else:
-            self._ask()
+            self._request_votes()
 
     def on_vote_response(self, response: VoteResponse) -> None:
         if response.is_pre_vote == self.is_pre_vote and response.source in self.replica.voters.ids:

@@ -78,7 +78,7 @@ class Leader(RoleState):
             itself = [replica.itself] if replica.itself.endpoints else []
             records += [KRaftVersion(replica.kraft_version), VoterSet([*voters.voters, *itself])]
         replica.append_control(records)
-        self._announce()
+        self._send_begin_quorum_epoch()
 
     def _must_write_voters(self) -> bool:
         """True if only the snapshot of the format step has the voters, or the record of this leader is out of date.
@@ -111,7 +111,7 @@ class Leader(RoleState):
                 del self.waiting[node_id]
                 self._answer(waiting.request)
         if now_ms >= self.announce_at_ms:
-            self._announce()
+            self._send_begin_quorum_epoch()
         if now_ms >= self._resign_at_ms():
             self.resign()
 
@@ -120,7 +120,7 @@ class Leader(RoleState):
         deadlines = [waiting.answer_at_ms for waiting in self.waiting.values()]
         return min([*deadlines, self.announce_at_ms, self._resign_at_ms(), self.changes.next_deadline_ms])
 
-    def _announce(self) -> None:
+    def _send_begin_quorum_epoch(self) -> None:
         """Sends BeginQuorumEpoch to the voters that do not fetch, and repeats it: they may have restarted since."""
         replica = self.replica
         interval_ms = max(replica.settings.fetch_timeout_ms // 2, 1)

@@ -111,41 +111,41 @@ class VoterChanges:
         if change.request.voter.key.node_id != response.node_id:
             return
         if isinstance(change.request, AddVoter):
-            self._go_on_adding(change, change.request, response)
+            self._continue_adding(change, change.request, response)
         else:
-            self._go_on_updating(change, change.request.voter, response)
+            self._continue_updating(change, change.request.voter, response)
 
-    def _go_on_adding(self, change: Change, request: AddVoter, response: VersionsReceived) -> None:
+    def _continue_adding(self, change: Change, request: AddVoter, response: VersionsReceived) -> None:
         voter = request.voter._replace(kraft_versions=response.versions or (0, 0))
         if response.error is not ErrorCode.NONE:
-            self._end(ErrorCode.REQUEST_TIMED_OUT, self._failure(Reason.NO_VERSIONS, error=response.error))
+            self._end_change(ErrorCode.REQUEST_TIMED_OUT, self._failure(Reason.NO_VERSIONS, error=response.error))
         elif not voter.supports(self._replica.kraft_version):
             failure = self._failure(Reason.VERSION_UNSUPPORTED, versions=voter.kraft_versions)
-            self._end(ErrorCode.INVALID_REQUEST, failure)
+            self._end_change(ErrorCode.INVALID_REQUEST, failure)
         elif not self._is_caught_up(voter.key):
-            self._end(ErrorCode.REQUEST_TIMED_OUT, self._failure(Reason.LAGGING))
+            self._end_change(ErrorCode.REQUEST_TIMED_OUT, self._failure(Reason.LAGGING))
         else:
             self._append(change, self._replica.voters.with_voter(voter))
             if not request.acks_commit:
                 self._answer(change, ErrorCode.NONE)
 
-    def _go_on_updating(self, change: Change, voter: Voter, response: VersionsReceived) -> None:
+    def _continue_updating(self, change: Change, voter: Voter, response: VersionsReceived) -> None:
         level, voters = self._replica.kraft_version, self._replica.voters
         if response.error is not ErrorCode.NONE:
-            self._end(ErrorCode.REQUEST_TIMED_OUT)
+            self._end_change(ErrorCode.REQUEST_TIMED_OUT)
         elif response.versions != voter.kraft_versions or not voter.supports(level):
-            self._end(ErrorCode.INVALID_REQUEST)
+            self._end_change(ErrorCode.INVALID_REQUEST)
         elif level and not self._is_committed:
-            self._end(ErrorCode.REQUEST_TIMED_OUT)
+            self._end_change(ErrorCode.REQUEST_TIMED_OUT)
         elif (voter.key not in voters) if level else (voter.key.node_id not in self.described.ids):
-            self._end(ErrorCode.VOTER_NOT_FOUND)
+            self._end_change(ErrorCode.VOTER_NOT_FOUND)
         elif level:
             self._append(change, voters.with_voter(voter))
             # Answered before the commit, which may need the next Fetch of this very voter.
             self._answer(change, ErrorCode.NONE)
         else:
             self.described = self.described.with_voter(voter)
-            self._end(ErrorCode.NONE)
+            self._end_change(ErrorCode.NONE)
 
     def _upgrade(self, request: UpgradeKRaftVersion) -> None:
         """Appends the new kraft.version and `described`; appends nothing if the level is finalized already."""
@@ -169,7 +169,7 @@ class VoterChanges:
 
     def on_high_watermark(self) -> None:
         if self.pending is not None and 0 <= self.pending.offset < self._replica.high_watermark:
-            self._end(ErrorCode.NONE)
+            self._end_change(ErrorCode.NONE)
 
     @property
     def is_removed(self) -> bool:
@@ -178,7 +178,7 @@ class VoterChanges:
 
     def tick(self) -> None:
         if self._replica.now_ms >= self.next_deadline_ms:
-            self._end(ErrorCode.REQUEST_TIMED_OUT)
+            self._end_change(ErrorCode.REQUEST_TIMED_OUT)
 
     @property
     def next_deadline_ms(self) -> int:
@@ -191,7 +191,7 @@ class VoterChanges:
     def abort(self, error: ErrorCode) -> None:
         """Ends the pending change, if there is one, with an error."""
         if self.pending is not None:
-            self._end(error)
+            self._end_change(error)
 
     # Helpers
 
@@ -227,7 +227,7 @@ class VoterChanges:
             change.is_answered = True
             self._replica.output.answers.append(ChangeAnswer(change.request.change_id, error, failure))
 
-    def _end(self, error: ErrorCode, failure: ChangeFailure | None = None) -> None:
+    def _end_change(self, error: ErrorCode, failure: ChangeFailure | None = None) -> None:
         change, self.pending = self.pending, None
         assert change is not None
         self._answer(change, error, failure)

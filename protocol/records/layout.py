@@ -79,7 +79,7 @@ LEGACY_MAGIC_POSITION: Final = 16
 """First byte that the CRC of an old message covers."""
 LEGACY_ATTRIBUTES_POSITION: Final = 17
 LEGACY_TIMESTAMP_POSITION: Final = 18
-"""Of magic 1; magic 0 has no timestamp."""
+"""Position of the timestamp in a message of magic 1; magic 0 has no timestamp."""
 _TIMESTAMP: Final = Struct(">q")
 
 

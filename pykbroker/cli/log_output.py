@@ -12,7 +12,7 @@ import re
 MESSAGE_SIZE_MAX = 1000
 LINES_WITHOUT_LIMIT = 100
 LINES_PER_SECOND = 0.2
-"""For each kind of line: a burst is written completely, a flood at twelve lines a minute."""
+"""Limits for the lines of one place in the code: a hundred at once, then twelve a minute."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

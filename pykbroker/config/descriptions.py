@@ -115,7 +115,7 @@ class ConfigViews:
             text = settings.get(name)
             value: str | None = None
             if definition is not None:
-                # One that is not known was stored by an older Kafka; it is treated as secret.
+                # A key without a definition was stored by an older Kafka; its value is treated as a secret.
                 value = defaults[name] if text is None else format_value(definition.parse(name, text))
             synonyms: list[Synonym] = []
             if name in BROKER_SYNONYMS:

@@ -74,7 +74,7 @@ def refusal_of_change(static: BrokerConfig, current: BrokerConfig, new: BrokerCo
         or _reason_of_pools(_REMOTE_POOLS, current, new)
         or _reason_of_cleaner(current, new)
     )
-    return None if reason is None else _of_a_part(reason)
+    return None if reason is None else _reconfiguration_error(reason)
 
 
 def check_type(key: str, text: str, definition: ConfigKey) -> None:
@@ -101,7 +101,7 @@ def refusal_of_listener_values(config: BrokerConfig, settings: Mapping[str, str]
                 try:
                     check_type(key, text, definition)
                 except ConfigError as error:
-                    return _of_a_part(error.kafkas_text)
+                    return _reconfiguration_error(error.kafkas_text)
     return None
 
 
@@ -120,7 +120,7 @@ def refusal_of_removal(static: BrokerConfig, new: BrokerConfig) -> str | None:
     return None
 
 
-def _of_a_part(reason: str) -> str:
+def _reconfiguration_error(reason: str) -> str:
     """Kafka's error text for a change that a part of the broker refuses."""
     # Kafka passes the exception as the value, and a text as the name of the key.
     return (
@@ -141,7 +141,7 @@ def _reason_of_limits(current: BrokerConfig, new: BrokerConfig) -> str | None:
             for key, value in after.items():
                 if value <= 0:
                     return f"Invalid {key} {value}"
-        old, number = (_of_listener(config, listener.name, _POOL_PER_LISTENER) for config in (current, new))
+        old, number = (_listener_number(config, listener.name, _POOL_PER_LISTENER) for config in (current, new))
         reason = _reason_of_pool(_POOL_PER_LISTENER, old, number)
         if reason is not None:
             return reason
@@ -218,7 +218,7 @@ def _reason_of_listeners(static: BrokerConfig, current: BrokerConfig, new: Broke
     for name in after:
         if name not in before:
             continue
-        if _unchanging(static, name) != _unchanging(new, name):
+        if _unchangeable_settings(static, name) != _unchangeable_settings(new, name):
             return (
                 f"Configs cannot be updated dynamically for existing listener ListenerName({name}), "
                 "restart broker or create a new listener for update"
@@ -233,7 +233,7 @@ def _as_set(names: Iterable[str]) -> str:
     return f"Set({', '.join(f'ListenerName({name})' for name in names)})"
 
 
-def _unchanging(config: BrokerConfig, listener: str) -> dict[str, str]:
+def _unchangeable_settings(config: BrokerConfig, listener: str) -> dict[str, str]:
     """Settings of a listener that Kafka does not change while it runs, by key without the prefix."""
     given = _with_prefix(config.static_properties, listener)
     return {key: text for key, text in given.items() if key not in _CHANGING_PER_LISTENER}
@@ -255,10 +255,10 @@ def _reason_of_pool(key: str, old: int, new: int) -> str | None:
 
 
 def _limits(config: BrokerConfig, listener: str) -> dict[str, int]:
-    return {key: _of_listener(config, listener, key) for key in _LIMITS_PER_LISTENER}
+    return {key: _listener_number(config, listener, key) for key in _LIMITS_PER_LISTENER}
 
 
-def _of_listener(config: BrokerConfig, listener: str, key: str) -> int:
+def _listener_number(config: BrokerConfig, listener: str, key: str) -> int:
     text = config.listener_property(listener, key)
     assert text is not None
     number: int = BROKER_CONFIGS[key].parse(key, text)

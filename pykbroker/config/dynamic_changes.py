@@ -212,7 +212,7 @@ def _check_types(settings: Mapping[str, str]) -> None:
     Raises:
         ConfigError: of the key without the listener's prefix; of several the first of Kafka's definitions (P-696).
     """
-    # Of settings that count as one key Kafka checks the last one of its table.
+    # If several settings count as one key, Kafka checks the one that comes last in its hash table.
     texts = {base_of_listener_key(name) or name: settings[name] for name in concurrent_order(settings)}
     for key in sorted(filter(is_dynamic, texts), key=_KEY_PLACES.__getitem__):
         definition = definition_of_broker_key(key)

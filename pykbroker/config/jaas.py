@@ -146,7 +146,7 @@ def _module(first: _Token, tokens: Iterator[_Token]) -> LoginModule:
         if equals is not None and equals.kind == "=":
             value = next(tokens, None)
         if value is None or value.value is None:
-            raise JaasError(f"Value not specified for key {_place(key, options)} in JAAS config")
+            raise JaasError(f"Value not specified for key {_error_place(key, options)} in JAAS config")
         if key.value is not None:
             options[key.value] = value.value
     else:
@@ -156,7 +156,7 @@ def _module(first: _Token, tokens: Iterator[_Token]) -> LoginModule:
     return LoginModule(first.value, options)
 
 
-def _place(key: _Token, options: Mapping[str, str]) -> str:
+def _error_place(key: _Token, options: Mapping[str, str]) -> str:
     """Place of a key, for an error. After an option it has that option's name: the key may be a part of a password."""
     return f"after '{list(options)[-1]}'" if options else f"'{key.value or 'null'}'"
 

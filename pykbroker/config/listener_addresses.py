@@ -184,7 +184,7 @@ def parse_protocol_map(
     parts = list_entries(text)
     while parts and not parts[-1]:
         parts.pop()
-    # Of entries whose names are the same text the last one wins.
+    # If two entries have the same name, letter by letter, the last one counts.
     entries: dict[str, str] = {}
     for entry in parts:
         name, colon, protocol = entry.rpartition(":")

@@ -119,9 +119,9 @@ class TopicCreation:
                 given,
                 configured,
             )
-        nursery.start_soon(self._run, topic)
+        nursery.start_soon(self._create_and_log, topic)
 
-    async def _run(self, topic: InternalTopic) -> None:
+    async def _create_and_log(self, topic: InternalTopic) -> None:
         try:
             await self._create(topic)
         except Exception as error:

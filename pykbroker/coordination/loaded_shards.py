@@ -115,7 +115,7 @@ class LoadedShards(Generic[Shard]):
         for number, epoch in self._led().items():
             # Meanwhile `follow` may have loaded it, or this broker may have resigned.
             if number not in self.shards and number not in self._loads and self._leads(number, epoch):
-                await nursery.start(self._load, number, self._begin(number, epoch))
+                await nursery.start(self._load, number, self._begin_load(number, epoch))
 
     def follow(self, nursery: trio.Nursery | None, *, is_recreated: bool) -> None:
         """Loads the partitions that this broker leads by the current metadata and unloads the others.
@@ -139,7 +139,7 @@ class LoadedShards(Generic[Shard]):
             if is_empty and is_imported:
                 self._install(number, epoch, self._make_shard(epoch))
             elif nursery is not None:
-                nursery.start_soon(self._load, number, self._begin(number, epoch))
+                nursery.start_soon(self._load, number, self._begin_load(number, epoch))
 
     def load_missing(self, nursery: trio.Nursery | None) -> None:
         """Retries the partitions that this broker leads and could not read or open; the disk may work again."""
@@ -230,7 +230,7 @@ class LoadedShards(Generic[Shard]):
         partition = None if topic is None or self._is_stopped else topic.partitions.get(number)
         return partition is not None and (partition.leader, partition.leader_epoch) == (self._node_id, epoch)
 
-    def _begin(self, number: int, epoch: int) -> Load:
+    def _begin_load(self, number: int, epoch: int) -> Load:
         load = self._loads[number] = Load(epoch)
         return load
 

@@ -24,7 +24,7 @@ class CommittedGroups:
         self._before: dict[str, deque[object | None]] = {}
 
     def add(self, group_id: str, group: object | None) -> None:
-        """Keeps a group as it is before a result is appended; None for none that readers may see.
+        """Keeps a group as it is before a result is appended; None if readers see no group.
 
         The group must not change any more, unless it is a classic group.
         """
@@ -44,9 +44,9 @@ class CommittedGroups:
 
     def of_type(self, current: Mapping[str, Group], group_class: type[Group]) -> Collection[Group]:
         """The groups of one class for readers; `current` are those of now, by id."""
-        return list(self._of_type(current, group_class)) if self._before else current.values()
+        return list(self._groups_of_type(current, group_class)) if self._before else current.values()
 
-    def _of_type(self, current: Mapping[str, Group], group_class: type[Group]) -> Iterator[Group]:
+    def _groups_of_type(self, current: Mapping[str, Group], group_class: type[Group]) -> Iterator[Group]:
         for group_id, group in current.items():
             if group_id not in self._before:
                 yield group
@@ -56,7 +56,7 @@ class CommittedGroups:
 
 
 def groups_of(result: GroupResult, new_groups: Container[str]) -> dict[str, None]:
-    """Ids, in order, of the groups that readers see otherwise when the records of a result are replicated.
+    """Ids, in order, of the groups that change for readers when the records of a result are replicated.
 
     `new_groups` are ids of classic groups without a stored record.
     """

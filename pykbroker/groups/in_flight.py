@@ -42,7 +42,7 @@ class InFlight:
         if prepared is not None and prepared.group_id not in self._offsets and prepared.group_id not in self._whole:
             self._whole[prepared.group_id] = result
         else:
-            self._count(result, 1)
+            self._count_records(result, 1)
 
     def remove(self, result: GroupResult) -> None:
         """No longer counts the records of a result, which are replicated."""
@@ -50,7 +50,7 @@ class InFlight:
         if prepared is not None and self._whole.get(prepared.group_id) is result:
             del self._whole[prepared.group_id]
         else:
-            self._count(result, -1)
+            self._count_records(result, -1)
 
     def _whole_partitions(self, group_id: str) -> list[tuple[str, int]]:
         """Topics and partitions of the large commit or deletion of a group, if there is one."""
@@ -61,7 +61,7 @@ class InFlight:
             return list(whole.offsets.producers)
         return [(topic, number) for topic, partitions in whole.offsets.topics.items() for number in partitions]
 
-    def _whole_of(self, key: OffsetKey) -> GroupResult | None:
+    def _large_result_of(self, key: OffsetKey) -> GroupResult | None:
         """The large commit or deletion of a group, if it has a partition."""
         whole = self._whole.get(key[0])
         if whole is None or whole.offsets is None:
@@ -86,11 +86,11 @@ class InFlight:
     def __contains__(self, key: OffsetKey) -> bool:
         """True if a commit for the partition, or the tombstone of one, is in flight."""
         group_id, topic, partition = key
-        return (topic, partition) in self._offsets.get(group_id, ()) or self._whole_of(key) is not None
+        return (topic, partition) in self._offsets.get(group_id, ()) or self._large_result_of(key) is not None
 
     def is_tombstone(self, key: OffsetKey) -> bool:
         """True if only tombstones for the partition are in flight."""
-        whole = self._whole_of(key)
+        whole = self._large_result_of(key)
         if whole is not None:
             return isinstance(whole.offsets, PreparedRemovals)
         return key not in self._topic_ids and key in self
@@ -116,7 +116,7 @@ class InFlight:
             if topic in topics and committed.topic_id in (ZERO_UUID, topics[topic])
         ]
 
-    def _count(self, result: GroupResult, change: int) -> None:
+    def _count_records(self, result: GroupResult, change: int) -> None:
         ended: list[str] = []
         offsets, topic_ids = self._offsets, self._topic_ids
         is_transactional = result.producer is not NO_PRODUCER
@@ -125,7 +125,7 @@ class InFlight:
             if isinstance(key, OffsetCommitKey):
                 offset_key = (key.group, key.topic, key.partition)
                 if key.group in self._whole:
-                    self._count(self._whole.pop(key.group), 1)
+                    self._count_records(self._whole.pop(key.group), 1)
                 if change > 0:
                     if record.value is not None:
                         topic_ids[offset_key] = record.value.topic_id

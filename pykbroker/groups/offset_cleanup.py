@@ -49,7 +49,7 @@ def expire_offsets(shard: GroupShard, now_ms: int) -> Iterator[GroupResult]:
             result.records += offset_tombstones((group_id, *partition) for partition in expired)
             ended.update(expired)
         is_empty = group.state is EMPTY if isinstance(group, Group) else not group.members
-        if is_empty and shard.any_group(group_id) is group and _may_end(shard, group_id, ended):
+        if is_empty and shard.any_group(group_id) is group and _may_delete_group(shard, group_id, ended):
             result.records += shard.tombstones(group_id)
     yield result
 
@@ -61,7 +61,7 @@ def _expired(
     now_ms: int,
     retention_ms: int,
 ) -> list[tuple[str, int]]:
-    """Those of a group's offsets that have expired and for which nothing is pending or in flight."""
+    """Expired offsets of a group, as (topic, partition), without those for which something is pending or in flight."""
     group_id = group.group_id
     if isinstance(group, Group):
         found = expired_offsets(group, topics, now_ms, retention_ms)
@@ -74,7 +74,7 @@ def _expired(
     ]
 
 
-def _may_end(shard: GroupShard, group_id: str, ended: Container[tuple[str, int]]) -> bool:
+def _may_delete_group(shard: GroupShard, group_id: str, ended: Container[tuple[str, int]]) -> bool:
     """True if each offset of a group is in `ended` or has a tombstone in flight."""
     in_flight = shard.in_flight
     return (
@@ -104,10 +104,10 @@ def delete_topics(shard: GroupShard, topics: dict[str, bytes], *, in_turns: bool
         is_known = committed is not None and committed.may_be_of(topics[key[1]])
         if not is_known and key not in known:
             others.append(key)
-    return _deleted(shard, topics, pieces, others, in_turns)
+    return _tombstones_of_topics(shard, topics, pieces, others, in_turns)
 
 
-def _deleted(
+def _tombstones_of_topics(
     shard: GroupShard,
     topics: dict[str, bytes],
     pieces: Iterable[tuple[str, str, list[tuple[int, CommittedOffset]]]],

@@ -123,7 +123,7 @@ def prepare_commit(
 
     It does not depend on the group, which may change between the steps: `commit` decides if it takes the result.
     """
-    result = yield from _accepted(request, now_ms, producer, metadata_max)
+    result = yield from _accepted_commit(request, now_ms, producer, metadata_max)
     if result.records:
         result.frames = yield from frames_in_steps(map(encode_record, result.records))
         if producer is NO_PRODUCER:
@@ -163,7 +163,7 @@ def _add_offset(topics: dict[str, dict[int, CommittedOffset]], record: LogRecord
     partitions[key.partition] = committed_offset_from(value, number)
 
 
-def _accepted(
+def _accepted_commit(
     request: OffsetCommitRequest, now_ms: int, producer: TransactionalProducer, metadata_max: int
 ) -> Steps[GroupResult]:
     expires_ms = _expiry(request, now_ms)
@@ -239,7 +239,7 @@ def commit(
         )
     if error is not ErrorCode.NONE:
         return GroupResult(response=refused_commit(request, error), producer=producer)
-    return prepared or finished(_accepted(request, now_ms, producer, metadata_max))
+    return prepared or finished(_accepted_commit(request, now_ms, producer, metadata_max))
 
 
 def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: int, now_ms: int) -> ErrorCode:

@@ -71,10 +71,10 @@ def prepare_deletion(shard: GroupShard, request: OffsetDeleteRequest) -> Steps[P
     uncommitted = _uncommitted(shard, group_id)
     for start in range(0, len(request.topics), PIECE):
         piece = request.topics[start : start + PIECE]
-        named_here = _named(piece)
+        named_here = _named_partitions(piece)
         named += named_here
         are_known += _are_known(shard, group_id, named_here, uncommitted)
-        topics += [_deleted(topic, ErrorCode.NONE) for topic in piece]
+        topics += [_deleted_topic(topic, ErrorCode.NONE) for topic in piece]
         yield
     if not any(are_known):
         return None
@@ -98,7 +98,7 @@ def _uncommitted(shard: GroupShard, group_id: str) -> set[tuple[str, int]]:
     return {*shard.pending.of_group(group_id), *shard.in_flight.of_group(group_id)}
 
 
-def _named(topics: Iterable[OffsetDeleteRequestTopic]) -> list[tuple[str, int]]:
+def _named_partitions(topics: Iterable[OffsetDeleteRequestTopic]) -> list[tuple[str, int]]:
     """Topics and partitions that topics of a request name; each topic's once."""
     return [
         (topic.name, number)
@@ -118,7 +118,7 @@ def _are_known(
     return [number in committed.get(topic, none) or (topic, number) in uncommitted for topic, number in named]
 
 
-def _deleted(topic: OffsetDeleteRequestTopic, error: ErrorCode) -> OffsetDeleteResponseTopic:
+def _deleted_topic(topic: OffsetDeleteRequestTopic, error: ErrorCode) -> OffsetDeleteResponseTopic:
     partitions = [
         OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=error)
         for partition in topic.partitions
@@ -154,10 +154,10 @@ def delete(
     ):
         _, records, frames = prepared.tombstones
         return GroupResult(records=records, response=prepared.response, frames=frames, offsets=prepared.removals)
-    named = _named(free)
+    named = _named_partitions(free)
     known = compress(named, _are_known(shard, group_id, named, uncommitted))
     response = OffsetDeleteResponse()
     for topic in request.topics:
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed(topic.name) else ErrorCode.NONE
-        response.topics.append(_deleted(topic, error))
+        response.topics.append(_deleted_topic(topic, error))
     return GroupResult(records=offset_tombstones((group_id, *each) for each in known), response=response)

@@ -91,7 +91,7 @@ class CommittedOffsets:
     def unchanged(
         self, group_id: str, topics: dict[str, dict[int, CommittedOffset]]
     ) -> dict[str, dict[int, CommittedOffset]]:
-        """Those of some offsets of a group that are still committed."""
+        """The given offsets of a group that are still committed."""
         current = self.of_group(group_id)
         return {
             topic: {
@@ -109,7 +109,9 @@ class CommittedOffsets:
 
         Each piece is of one group and topic: their names, partitions and offsets.
         """
-        found = [(group_id, topic, [*partitions.items()]) for group_id, topic, partitions in self._of_topics(names)]
+        found = [
+            (group_id, topic, [*partitions.items()]) for group_id, topic, partitions in self._offsets_of_topics(names)
+        ]
         return (
             (group_id, topic, partitions[start : start + size])
             for group_id, topic, partitions in found
@@ -118,11 +120,11 @@ class CommittedOffsets:
 
     def count_of_topics(self, names: Mapping[str, object]) -> int:
         """Number of offsets of the topics with these names, in all groups."""
-        return sum(len(partitions) for _, _, partitions in self._of_topics(names))
+        return sum(len(partitions) for _, _, partitions in self._offsets_of_topics(names))
 
-    def _of_topics(self, names: Mapping[str, object]) -> Iterator[tuple[str, str, dict[int, CommittedOffset]]]:
+    def _offsets_of_topics(self, names: Mapping[str, object]) -> Iterator[tuple[str, str, dict[int, CommittedOffset]]]:
         for group_id, topics in self._groups.items():
-            # Whichever are fewer: of 5,000 topics and 5,000 groups with one topic each there are 25 million pairs.
+            # Loops over whichever are fewer: 5,000 topics and 5,000 groups with one topic each are 25 million pairs.
             if len(names) < len(topics):
                 for topic in names:
                     if topic in topics:

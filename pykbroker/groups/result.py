@@ -249,7 +249,7 @@ class GroupResult(CoordinatorResult):
         missing_topics: internal topics of a Streams group that the broker has to create, by name.
         first_assignment: of a large Streams group, which the coordinator has to compute in turns; None for none.
         forgotten: groups that the shard had forgotten when the records were appended; set by the shard.
-        changed_groups: ids of the groups that readers see otherwise when the records are replicated; set by the shard.
+        changed_groups: ids of the groups that change for readers when the records are replicated; set by the shard.
         have_groups_ended: True if the tombstones of groups among the records have taken effect.
         group: the classic group of `stored` when the records were appended; set by the shard.
         offsets: of a large commit: what all of `records` say.

@@ -88,7 +88,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self._unstored: set[str] = set()
         """Groups that requests have created and that have no stored record yet; they are hidden from readers."""
         self._sent: set[str] = set()
-        """Those of them that have a record in flight; ids of stored groups may be left."""
+        """Ids of unstored groups that have a record in flight; it may still have ids of groups stored since."""
         self._forgotten: list[ConsumerGroup | StreamsGroup | Matched] = []
         """Groups that were forgotten after the last append; readers see them until the next one is replicated."""
 
@@ -176,10 +176,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
             self._remove_offset(key.group, key.topic, key.partition)
             return
         assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
-        self._keep_group(key.group, now_ms)
+        self._create_group_if_missing(key.group, now_ms)
         self._put_offset(key, committed_offset_from(value, record_offset), producer_id)
 
-    def _keep_group(self, group_id: str, now_ms: int) -> None:
+    def _create_group_if_missing(self, group_id: str, now_ms: int) -> None:
         """Creates the group of a committed offset if it is missing."""
         is_stored = group_id in self.groups and group_id not in self._unstored
         if not (is_stored or self.in_flight.is_ending(group_id)):
@@ -210,7 +210,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
         An offset that was committed later, outside of the transaction, stays.
         """
-        self._hide(self._take_forgotten())
+        self._hide_groups(self._take_forgotten())
         for group_id, topics in self.pending.end(producer_id).items():
             if is_commit:
                 self.offsets.put_newer(group_id, topics)
@@ -261,20 +261,20 @@ class GroupShard(CoordinatorShard[GroupResult]):
             self._restore_forgotten()
             return self._report(result, error, now_ms)
         if self._forgotten:
-            self._hide(self._take_forgotten())
+            self._hide_groups(self._take_forgotten())
         if not result.applies_at_append:
-            return self._take_effect(result, now_ms, first_offset)
+            return self._apply_replicated(result, now_ms, first_offset)
         self._apply(result, now_ms, first_offset)
         return self._report(result, ErrorCode.NONE, now_ms)
 
-    def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
+    def _apply_replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
         producer_id = result.producer.producer_id
         if isinstance(result.offsets, PreparedRemovals):
             self._remove_all(result.offsets)
             return self._report(result, ErrorCode.NONE, now_ms)
         if result.offsets is not None:
-            self._keep_group(result.offsets.group_id, now_ms)
+            self._create_group_if_missing(result.offsets.group_id, now_ms)
             if isinstance(result.offsets, PreparedOffsets):
                 self.offsets.put_all(*result.offsets, first_offset)
             else:
@@ -290,7 +290,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 else:
                     if key.group != group_id:
                         group_id = key.group
-                        self._keep_group(group_id, now_ms)
+                        self._create_group_if_missing(group_id, now_ms)
                     self._put_offset(key, committed_offset_from(record.value, record_offset), producer_id)
                 continue
             group_id = None
@@ -303,7 +303,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                     self._unstored.discard(key.group)
                     continue
                 if self.modern_group(key.group) is not None:
-                    continue  # a later record, which took effect when it was appended, has made a modern group of it
+                    continue  # a later record has made it a modern group; it took effect when it was appended
             self.replay(record, now_ms, record_offset, producer_id)
         return self._report(result, ErrorCode.NONE, now_ms)
 
@@ -326,7 +326,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """
         result.changed_groups = groups_of(result, self._unstored)
         for group_id in result.changed_groups:
-            self.committed.add(group_id, self._before(group_id, result))
+            self.committed.add(group_id, self._visible_before(group_id, result))
             if group_id in self._unstored:
                 self._sent.add(group_id)
         self.in_flight.add(result)
@@ -345,12 +345,12 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets the records of `appended` take effect, as `stored` does."""
         self.in_flight.remove(result)
-        self._hide(result.forgotten)
+        self._hide_groups(result.forgotten)
         for group_id in result.changed_groups:
             self.committed.remove(group_id)
         if result.applies_at_append:
             return self._report(result, ErrorCode.NONE, now_ms)
-        return self._take_effect(result, now_ms, first_offset)
+        return self._apply_replicated(result, now_ms, first_offset)
 
     def forget(self, group: ConsumerGroup | StreamsGroup) -> None:
         """Forgets an empty group without tombstones; the log still has it, and its committed offsets stay (P-381)."""
@@ -367,7 +367,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         forgotten, self._forgotten = self._forgotten, []
         return forgotten
 
-    def _hide(self, forgotten: Iterable[ConsumerGroup | StreamsGroup | Matched]) -> None:
+    def _hide_groups(self, forgotten: Iterable[ConsumerGroup | StreamsGroup | Matched]) -> None:
         """Hides forgotten groups from readers, too, and shows matched topologies."""
         for group in forgotten:
             if isinstance(group, Matched):
@@ -392,7 +392,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             assert isinstance(group, ConsumerGroup)
             self.consumer.restore(group)
 
-    def _before(self, group_id: str, result: GroupResult) -> object | None:
+    def _visible_before(self, group_id: str, result: GroupResult) -> object | None:
         """A group as readers may see it before the records of a result are appended."""
         event, group = result.stored, self.modern_group(group_id)
         if isinstance(event, EmptyGroupStored) and event.replaced is not None:

@@ -273,7 +273,7 @@ class FetchSteps:
                     and not self._rack
                 ):
                     if asks_authorizer and not self._is_authorized(asked):
-                        self._note_refused(read, self._refused(asked))
+                        self._add_refused(read, self._refused(asked))
                         continue
                     # Nothing has changed since the last fetch: the partition is not read.
                     if is_first_pass:
@@ -295,7 +295,7 @@ class FetchSteps:
                     continue
                 found = self._read_one(asked, min(asked.size_max, rest), read, is_first_pass=is_first_pass)
                 if found.is_refused:
-                    self._note_refused(read, found)
+                    self._add_refused(read, found)
                     continue
                 read.partitions.append(found)
                 records = found.data.records
@@ -390,7 +390,7 @@ class FetchSteps:
         refusal = failure(self._context, asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, is_refused=True)
         return ReadPartition(asked, refusal, is_refused=True)
 
-    def _note_refused(self, read: ReadPass, refused: ReadPartition) -> None:
+    def _add_refused(self, read: ReadPass, refused: ReadPartition) -> None:
         """Adds a refused partition, with which a consumer still waits for its others, as in Kafka.
 
         A replica is answered at once: its partition may be of a topic so new that this broker learns of it now.
@@ -485,7 +485,7 @@ class FetchSteps:
             read.release()
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=self._fetch.session_id)
         if read.refused_count:
-            read.partitions.sort(key=self._place)
+            read.partitions.sort(key=self._sort_key)
             self._fetch.note_order(partition.asked for partition in read.partitions)
         throttle = self._context.services.leader_throttle
         if throttle is not None and self._is_replica:
@@ -511,7 +511,7 @@ class FetchSteps:
             await self._add_in_turns(read, parts)
         return parts.response(self._context)
 
-    def _place(self, partition: ReadPartition) -> int:
+    def _sort_key(self, partition: ReadPartition) -> int:
         """Sort key of a partition in the response: refused ones last, a consumer's unknown ids before the others."""
         if not partition.is_refused:
             return 0

@@ -46,7 +46,7 @@ async def handle_find_coordinator(context: BrokerContext, request: FindCoordinat
     if is_share and not context.authorize_cluster(CLUSTER_ACTION):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return FindCoordinatorResponse(
-            coordinators=[_none(key, error, TEXTS[error]) for key in request.coordinator_keys]
+            coordinators=[_no_coordinator(key, error, TEXTS[error]) for key in request.coordinator_keys]
         )
     services = context.services
     if request.key_type in KEY_TYPES and TOPICS[request.key_type] not in services.metadata.image.topics_by_name:
@@ -75,12 +75,14 @@ def _find(context: BrokerContext, key_type: int, key: str) -> Coordinator:
     services = context.services
     if key_type == GROUP:
         if not context.authorize(DESCRIBE, acl_codes.GROUP, key):
-            return _none(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, TEXTS[ErrorCode.GROUP_AUTHORIZATION_FAILED])
+            return _no_coordinator(
+                key, ErrorCode.GROUP_AUTHORIZATION_FAILED, TEXTS[ErrorCode.GROUP_AUTHORIZATION_FAILED]
+            )
         return _find_leader(context, key, OFFSETS_TOPIC, services.groups.request_topic_creation)
     if key_type == TRANSACTION:
         if not context.authorize(DESCRIBE, TRANSACTIONAL_ID, key):
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return _none(key, error, "Transactional Id authorization failed.")
+            return _no_coordinator(key, error, "Transactional Id authorization failed.")
         return _find_leader(context, key, TRANSACTION_TOPIC, services.transactions.request_topic_creation)
     if key_type == SHARE and context.api_version >= SHARE_VERSION:
         share_key = _share_key(key)
@@ -88,7 +90,7 @@ def _find(context: BrokerContext, key_type: int, key: str) -> Coordinator:
             found = _find_leader(context, share_key, SHARE_STATE_TOPIC, services.share_state.request_topic_creation)
             found.key = key
             return found
-    return _none(key, ErrorCode.INVALID_REQUEST, INVALID)
+    return _no_coordinator(key, ErrorCode.INVALID_REQUEST, INVALID)
 
 
 def _share_key(key: str) -> str | None:
@@ -113,13 +115,13 @@ def _find_leader(
     topic = image.topics_by_name.get(topic_name)
     if topic is None:
         request_creation(metadata.expected_broker_count)
-        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
     partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
     endpoint = None if partition is None else metadata.endpoint(partition.leader, context.connection)
     if partition is None or endpoint is None or endpoint.is_fenced:
-        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
     return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port)
 
 
-def _none(key: str, error: ErrorCode, message: str) -> Coordinator:
+def _no_coordinator(key: str, error: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message)

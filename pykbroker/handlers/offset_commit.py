@@ -36,7 +36,7 @@ async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequ
     accepted: list[OffsetCommitRequestTopic] = []
     turn = Turn() if len(request.topics) > PIECE else None
     for topic in request.topics:
-        _sort_out(context, topic, accepted, refused)
+        _split_by_existence(context, topic, accepted, refused)
         if turn is not None and turn.is_over:
             await turn.end_if_over()
     if not accepted:
@@ -47,7 +47,7 @@ async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequ
     return response
 
 
-def _sort_out(
+def _split_by_existence(
     context: BrokerContext,
     topic: OffsetCommitRequestTopic,
     accepted: list[OffsetCommitRequestTopic],

@@ -157,7 +157,7 @@ class ProduceSteps:
                     # Kafka looks for transactional batches in the whole request first, and cannot read this one's head.
                     return ErrorCode.CORRUPT_MESSAGE
                 if records.is_transactional and records.is_whole:
-                    # One is enough: the batches after it are not checked here.
+                    # The first transactional batch decides: the batches after it are not checked here.
                     refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                     return ErrorCode.NONE if may_be_transactional else refused
         return ErrorCode.NONE
@@ -248,7 +248,7 @@ class ProduceSteps:
     ) -> PartitionProduceResponse:
         partition = self._find(topic, index)
         if partition is None or partition.leadership is None:
-            return self._not_here(topic, index, records)
+            return self._not_led_here(topic, index, records)
         verified, verification = self._verified, None
         try:
             if not records.is_plain:
@@ -293,7 +293,7 @@ class ProduceSteps:
             return partitions.get_by_id(topic.topic_id, index)
         return partitions.get(topic.name, index)
 
-    def _not_here(self, topic: ProducedTopic, index: int, records: ProducedRecords) -> PartitionProduceResponse:
+    def _not_led_here(self, topic: ProducedTopic, index: int, records: ProducedRecords) -> PartitionProduceResponse:
         """Error of a partition that does not exist, or whose leader is another broker.
 
         If the partition exists, Kafka checks the records, acks and the topic before the leader (P-376).

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PartitionResults = dict[str, dict[int, WrittenMarker]]
 Results = dict[int, PartitionResults]
-"""By producer id, topic and partition."""
+"""Producer id -> topic -> partition -> result of the append."""
 
 
 async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:

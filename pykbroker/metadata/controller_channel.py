@@ -97,7 +97,7 @@ class ControllerChannel:
                     if _MOVED not in error_codes(response):
                         return response
                 else:
-                    answered, failure = await self._ask(message)
+                    answered, failure = await self._send_to_known(message)
                     if answered is not None:
                         return answered
                 await trio.sleep(RETRY_PAUSE_S)
@@ -126,7 +126,7 @@ class ControllerChannel:
         )
         with trio.move_on_after(FORWARD_TIMEOUT_MS / 1000):
             while not self._node.is_leader:
-                answer, _ = await self._ask(envelope)
+                answer, _ = await self._send_to_known(envelope)
                 if answer is not None:
                     return _unwrapped(answer)
                 await trio.sleep(RETRY_PAUSE_S)
@@ -139,7 +139,7 @@ class ControllerChannel:
         for client in idle:
             await client.close()
 
-    async def _ask(self, message: Message) -> tuple[Any, str]:
+    async def _send_to_known(self, message: Message) -> tuple[Any, str]:
         """(response of the known controller, ""), or (None, reason) if none is known or it did not answer."""
         from pykbroker.controller.node_client import NodeUnreachable
         from pykbroker.protocol.errors import ProtocolError

@@ -175,7 +175,7 @@ class Connection:
         if reply is None or isinstance(reply, list):
             chunks = reply
             if self._unfinished:
-                await self._finish(all_of_them=True)
+                await self._send_unfinished(all_of_them=True)
         elif may_be_unfinished:
             self._unfinished.append(reply)
         else:
@@ -185,7 +185,7 @@ class Connection:
         try:
             is_sent = chunks is None or (len(chunks) == 1 and info.timed is None and self._sends_at_once(chunks))
         finally:
-            # Also if the client is gone, and before a wait for the socket to take the reply.
+            # The follow-up runs even if the client is gone, and before a wait for the socket to take the reply.
             if info.follow_up is not None:
                 info.run_follow_up()
         if not is_sent:
@@ -224,7 +224,7 @@ class Connection:
         if until > trio.current_time():
             await Completion().wait(until)
 
-    async def _finish(self, *, all_of_them: bool) -> None:
+    async def _send_unfinished(self, *, all_of_them: bool) -> None:
         """Waits for the oldest unfinished reply and sends it, or all of them one after another."""
         while self._unfinished:
             chunks = await self._unfinished.popleft().finish()
@@ -301,7 +301,7 @@ class SocketConnection(Connection):
     def end(self, error: Exception | None = None) -> None:
         if self.held and not self.has_ended:
             self.held.send()
-        # Not so if its own reply was among them and could not be sent.
+        # The connection has ended already if its own reply was among them and could not be sent.
         if not self.has_ended:
             super().end(error)
             if self.suspended is not None:
@@ -321,7 +321,7 @@ class SocketConnection(Connection):
         """
         self._now = now
         try:
-            return await self._turn()
+            return await self._serve_turn()
         except Exception as error:
             self.end(error)
             return False
@@ -330,7 +330,7 @@ class SocketConnection(Connection):
         """Tells the suspended turn the time at which it continues."""
         self._now = now
 
-    async def _turn(self) -> bool:
+    async def _serve_turn(self) -> bool:
         reader, unfinished = self._reader, self._unfinished
         count = 0
         if not unfinished and reader.is_empty:
@@ -353,9 +353,9 @@ class SocketConnection(Connection):
             frame = reader.next_frame()
             if unfinished and (frame is None or len(unfinished) == UNFINISHED_MAX or not _is_produce(frame)):
                 if frame is not None:
-                    await self._finish(all_of_them=True)
+                    await self._send_unfinished(all_of_them=True)
                 elif not self._receive_small():
-                    await self._finish(all_of_them=False)
+                    await self._send_unfinished(all_of_them=False)
                 if frame is None:
                     continue
             if frame is None:

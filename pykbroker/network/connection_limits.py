@@ -66,7 +66,7 @@ class ConnectionLimits:
         # By listener, "" for the broker; made when one has a limit.
         self._rates: dict[str, WindowedRate] = {}
         self._quotas = QuotaSwitch() if quotas is None else quotas
-        # Of addresses with a quota that have opened a connection lately.
+        # Rates of addresses that have a quota and have opened a connection lately.
         self._address_rates: dict[str, WindowedRate] = {}
         self._overrides: tuple[str, dict[str, int]] = "", {}
         self._freed = trio.Event()

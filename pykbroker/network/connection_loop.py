@@ -47,7 +47,7 @@ class ConnectionLoop:
         # Connections with bytes to read, and those that were served in this round and have requests left.
         self._ready: deque[SocketConnection] = deque()
         self._again: list[SocketConnection] = []
-        self._suspended = SuspendedTurns(self._wake)
+        self._suspended = SuspendedTurns(self._end_sleep)
         self._held = HeldReplies(self._send_rest)
         self._short_waits = ShortWaits()
         # Scope of the task that waits for the poller, while turns are suspended.
@@ -70,12 +70,12 @@ class ConnectionLoop:
         """Serves until it is cancelled. Connections that no task serves are left open then."""
         try:
             async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._work)
+                self._nursery.start_soon(self._run_loop)
         finally:
             trio.lowlevel.notify_closing(self._poller.fileno())
             self._poller.close()
 
-    async def _work(self) -> None:
+    async def _run_loop(self) -> None:
         """Runs the loop until a request waits, serves that request to its end, and runs the loop when asked again."""
         with trio.CancelScope() as scope:
             while True:
@@ -127,7 +127,7 @@ class ConnectionLoop:
             self._spare.unpark()
         else:
             assert self._nursery is not None
-            self._nursery.start_soon(self._work)
+            self._nursery.start_soon(self._run_loop)
 
     async def _serve_until_one_waits(self) -> WaitingTurn:
         """Serves the connections that are ready, in turns, until one has to wait."""
@@ -136,9 +136,9 @@ class ConnectionLoop:
         now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
         while True:
             while ready or suspended.ready:
-                # Those that waited come first.
+                # Suspended turns that may continue come first.
                 if suspended.ready:
-                    waiting = self._continue(now)
+                    waiting = self._continue_suspended(now)
                 else:
                     connection = ready.popleft()
                     held.is_open = len(ready) >= READY_MIN
@@ -183,7 +183,7 @@ class ConnectionLoop:
             await trio.lowlevel.wait_readable(self._poller.fileno())
         self._sleep = None
 
-    def _wake(self) -> None:
+    def _end_sleep(self) -> None:
         """Ends the wait for the poller: another task has completed the wait of a suspended turn."""
         if self._sleep is not None:
             self._sleep.cancel()
@@ -200,9 +200,9 @@ class ConnectionLoop:
                 # The next request, or the end of the stream, is not read while this request waits.
                 self.remove(connection)
             return None
-        return self._run(connection, connection.turn(now))
+        return self._advance_turn(connection, connection.turn(now))
 
-    def _continue(self, now: float) -> WaitingTurn | None:
+    def _continue_suspended(self, now: float) -> WaitingTurn | None:
         """Continues the suspended turn that is ready first; returns it if a task has to wait for it now."""
         taken = self._suspended.ready.popleft().take()
         if taken is None:
@@ -213,9 +213,9 @@ class ConnectionLoop:
         elif connection.fileno() not in self._poller:
             self.add(connection)
         connection.continue_at(now)
-        return self._run(connection, coroutine)
+        return self._advance_turn(connection, coroutine)
 
-    def _run(self, connection: SocketConnection, turn: Coroutine[Any, Any, bool]) -> WaitingTurn | None:
+    def _advance_turn(self, connection: SocketConnection, turn: Coroutine[Any, Any, bool]) -> WaitingTurn | None:
         try:
             trap = turn.send(None)
         except StopIteration as done:

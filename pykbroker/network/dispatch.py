@@ -118,7 +118,7 @@ async def dispatch(
         try:
             connection.sasl.check_allowed(key)
         except KafkaError as error:
-            return await _in_place_of_a_token(services, connection, header, frame, error)
+            return await _refuse_instead_of_token(services, connection, header, frame, error)
     kind = connection.listener_kind
     api = APIS_OF[kind].get(key)
     if api is None:
@@ -141,9 +141,7 @@ async def dispatch(
     try:
         # The time to forward a request counts for its client's quota, too (P-312).
         work = (
-            _by_the_active_controller(context, request, handler, bytes(frame))
-            if is_forwarded
-            else handler(context, request)
+            _handle_or_forward(context, request, handler, bytes(frame)) if is_forwarded else handler(context, request)
         )
         response = await (work if context.quota is None or not context.quota.is_timed else context.quota.timed(work))
         if is_forwarded and isinstance(response, bytes):
@@ -221,7 +219,7 @@ def _forwarded_reply(context: NodeContext, request: Any, reply: bytes, has_tags:
     return [len(reply).to_bytes(4, "big") + reply]
 
 
-async def _by_the_active_controller(context: NodeContext, request: Any, handler: Handler, frame: bytes) -> Any:
+async def _handle_or_forward(context: NodeContext, request: Any, handler: Handler, frame: bytes) -> Any:
     """Response of the handler if this process is the active controller, else the active controller's reply as bytes.
 
     The client never gets the NOT_CONTROLLER of a controller that stopped being active meanwhile; the request is tried
@@ -270,7 +268,7 @@ def _unsupported_version(api: Api, version: int, kind: ListenerKind) -> CloseCon
     )
 
 
-async def _in_place_of_a_token(
+async def _refuse_instead_of_token(
     services: NodeServices, connection: ConnectionInfo, header: RequestHeader, frame: memoryview, error: KafkaError
 ) -> list[Any]:
     """Error response to another request in place of SaslAuthenticate; the connection is closed after it.

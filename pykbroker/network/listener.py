@@ -168,7 +168,7 @@ class Listener:
                     if accepted % ACCEPTS_PER_TURN == 0:
                         await trio.lowlevel.checkpoint()
                 except trio.Cancelled:
-                    _drop(connected, connection_nursery)
+                    _close_unserved(connected, connection_nursery)
                     raise
                 self._start(connected, address, listening, connection_nursery)
 
@@ -187,12 +187,12 @@ class Listener:
         refused = self._limits.connections.admit(self, host)
         if refused is not None:
             log.warning("listener %s refuses a connection from %s: %s", self.name, host, refused)
-            _drop(connected, nursery)
+            _close_unserved(connected, nursery)
             return
         try:
             local = self._prepare(connected) if isinstance(connected, socket.socket) else listening.getsockname()
         except OSError:
-            _drop(connected, nursery)
+            _close_unserved(connected, nursery)
             self._limits.connections.leave(host)
             return
         sasl = self._make_sasl() if self._make_sasl is not None else None
@@ -202,10 +202,15 @@ class Listener:
                 info.principal = self._built_principal(self._services.principal_builder, info)
             except PrincipalBuilderFailed as error:
                 log.warning("closing the connection from %s: %s", host, error)
-                _drop(connected, nursery)
+                _close_unserved(connected, nursery)
                 self._limits.connections.leave(host)
                 return
-        shared = info, self._services.config.sockets.request_max_bytes, self._limits.request_memory, self._forget
+        shared = (
+            info,
+            self._services.config.sockets.request_max_bytes,
+            self._limits.request_memory,
+            self._remove_connection,
+        )
         if not isinstance(connected, socket.socket):
             assert self._tls is None, "TLS needs sockets"
             from pykbroker.network.stream_connection import StreamConnection
@@ -264,7 +269,7 @@ class Listener:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)
         return connected.getsockname()
 
-    def _forget(self, connection: Connection) -> None:
+    def _remove_connection(self, connection: Connection) -> None:
         if isinstance(connection, SocketConnection):
             self._loop.remove(connection)
         self.connections.discard(connection)
@@ -292,7 +297,7 @@ async def _wait_readable(listening: Any) -> None:
         await listening.wait_readable()
 
 
-def _drop(connected: Connected, nursery: trio.Nursery) -> None:
+def _close_unserved(connected: Connected, nursery: trio.Nursery) -> None:
     """Closes a connection before anything was read or written."""
     if isinstance(connected, socket.socket):
         connected.close()
@@ -305,7 +310,7 @@ async def _drop_later(connected: Connected, nursery: trio.Nursery, delay_s: floa
     try:
         await trio.sleep(delay_s)
     finally:
-        _drop(connected, nursery)
+        _close_unserved(connected, nursery)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

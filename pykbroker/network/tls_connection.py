@@ -68,7 +68,7 @@ _ALERT_RECORD = 0x15
 _INTERNAL_ERROR = b"\x15\3\3\0\2\2\x50"
 """Alert that Java sends to a client that does not speak TLS, and OpenSSL does not (P-614)."""
 
-# One for all connections of the process, as it is emptied before another connection is served.
+# One buffer for all connections of the process: it is emptied before another connection is served.
 _received = memoryview(bytearray(RECEIVE_SIZE))
 
 
@@ -135,10 +135,10 @@ class TlsConnection(SocketConnection):
             self._ssl.unwrap()
         self._send_last()
 
-    async def _turn(self) -> bool:
+    async def _serve_turn(self) -> bool:
         if self.handshake_ends is not None and not await self._handshake():
             return False
-        return await super()._turn()
+        return await super()._serve_turn()
 
     async def _handshake(self) -> bool:
         """Continues the handshake; True if it is complete.

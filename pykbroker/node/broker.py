@@ -215,11 +215,11 @@ async def _stop_when_asked(
     if broker is not None:
         await broker.leave()
     if parts.peers is not None and parts.controller.is_leader:
-        await _hand_over(parts)
+        await _hand_over_leadership(parts)
     scope.cancel()
 
 
-async def _hand_over(parts: NodeParts) -> None:
+async def _hand_over_leadership(parts: NodeParts) -> None:
     """Hands the leadership of the quorum to another voter, if one answers."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_cancel_when_alone, parts, nursery.cancel_scope)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOCAL_TIMEOUT_MS = 60_000
-"""Of a command to the controller of this process."""
+"""Timeout in ms of a command to the controller of this process."""
 
 STARTING_PAUSE_S = 0.01
 SHUTDOWN_PAUSE_S = 0.05

@@ -120,7 +120,7 @@ class BytecodeLoader(SourceFileLoader):
             return super().get_code(fullname)
         code: CodeType = marshal.loads(memoryview(content)[_HEADER:])  # noqa: S302  Python's own bytecode
         if code.co_filename != self.path:
-            # It was compiled under another path.
+            # The source was compiled under another path.
             if _set_file_name is None:  # pragma: no cover: another Python than CPython
                 return super().get_code(fullname)
             _set_file_name(code, self.path)

@@ -74,7 +74,7 @@ def start_housekeeping(
         (config.log.flush_offset_checkpoint_interval_ms, _flush_and_checkpoint),
         (config.log.flush_start_offset_checkpoint_interval_ms, _checkpoint_log_starts),
     ):
-        nursery.start_soon(_every, delay_ms, interval_ms, work, services)
+        nursery.start_soon(_run_periodically, delay_ms, interval_ms, work, services)
     if config.replication.high_watermark_checkpoint_interval_ms > 0:
         nursery.start_soon(
             _checkpoint_high_watermarks, config.replication.high_watermark_checkpoint_interval_ms, services
@@ -82,7 +82,7 @@ def start_housekeeping(
     nursery.start_soon(_delete_removed, delay_ms, services)
     # In Kafka each log has such a task, which waits for one interval first.
     interval_ms = config.transactions.producer_id_expiration_check_interval_ms
-    nursery.start_soon(_every, interval_ms, interval_ms, _expire_producers, services)
+    nursery.start_soon(_run_periodically, interval_ms, interval_ms, _expire_producers, services)
     if config.log.flush_scheduler_interval_ms < NEVER_MS:
         nursery.start_soon(_flush_by_time, delay_ms, config.log.flush_scheduler_interval_ms, services)
     nursery.start_soon(_trim_idle_logs, services)
@@ -127,7 +127,7 @@ async def _remove_expired_tokens(interval_ms: int, services: NodeServices) -> No
             log.warning("expired delegation tokens are not removed yet: %s", refused)
 
 
-async def _every(
+async def _run_periodically(
     delay_ms: int, interval_ms: int, work: Callable[[BrokerServices], Awaitable[None]], services: BrokerServices
 ) -> None:
     """Runs `work` after a delay and then after every interval, both in ms."""

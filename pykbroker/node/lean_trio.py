@@ -51,7 +51,7 @@ def import_trio() -> None:  # pragma: no cover: tests import trio in processes o
         return
     stand_ins = {name: StandIn(name) for name in STOOD_IN_FOR if name not in sys.modules}
     ctypes = _without_ldconfig(stand_ins)
-    answers = _answer_for_modules(stand_ins)
+    answers = _install_answers(stand_ins)
     sys.modules.update(stand_ins)
     try:
         with _kept_bytecode():
@@ -130,7 +130,7 @@ def _without_ldconfig(  # pragma: no cover: tests import trio in processes of th
     return ctypes
 
 
-def _answer_for_modules(  # pragma: no cover: tests import trio in processes of their own
+def _install_answers(  # pragma: no cover: tests import trio in processes of their own
     stand_ins: dict[str, StandIn],
 ) -> list[tuple[StandIn, str, Any]]:
     """Gives stand-ins the functions that are called during the import; returns them, to be removed after it."""

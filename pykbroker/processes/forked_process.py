@@ -145,5 +145,5 @@ class ForkedProcess:
         self._channel.close()
 
     def __del__(self) -> None:
-        # Not earlier: another thread may wait for one of the descriptors.
+        # The descriptors are closed here and not earlier, as another thread may wait for one of them.
         self.close()

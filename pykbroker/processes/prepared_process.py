@@ -100,7 +100,7 @@ class PreparedProcess:
                 os.close(stdin)
             broker.wait_for_pid(timeout_s)
         except BaseException as error:
-            # Not left to the garbage collector: the traceback of the error holds it.
+            # Closed here and not by the garbage collector: the traceback of the error keeps the broker alive.
             broker.close()
             if isinstance(error, TimeoutError):
                 raise ProcessError(f"the prepared process did not fork within {timeout_s:g} s") from None
@@ -172,7 +172,7 @@ def prepared_process(environment: Mapping[str, str]) -> PreparedProcess:
     with _Prepared.lock:
         found = _Prepared.by_start.get(key)
         if found is not None and not found.is_running:
-            # It was killed. Its brokers run as long as this process needs them.
+            # The prepared process was killed. Its brokers run as long as this process needs them.
             _Prepared.gone.append(found)
             found = None
         if found is None:
@@ -180,7 +180,7 @@ def prepared_process(environment: Mapping[str, str]) -> PreparedProcess:
         return found
 
 
-def _forget() -> None:  # pragma: no cover: runs in a fork
+def _drop_inherited_connections() -> None:  # pragma: no cover: runs in a fork
     """Drops the copies of connections that a fork of this process has: one left open would outlive this process."""
     _Prepared.lock = threading.Lock()
     _Prepared.by_start.clear()
@@ -188,4 +188,4 @@ def _forget() -> None:  # pragma: no cover: runs in a fork
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_drop_inherited_connections)

@@ -42,7 +42,7 @@ class WindowedRate:
         """Counts a value; a negative one takes back what was counted."""
         samples, (number, size_ms) = self._samples, self._windows
         if not samples or now_ms - samples[-1][0] >= size_ms:
-            # One window more than the span has: the oldest may overlap its beginning.
+            # One more window than the span has is kept: the oldest may overlap the beginning of the span.
             if len(samples) > number:
                 del samples[0]
             samples.append([now_ms, now_ms, value])

@@ -217,7 +217,7 @@ class RequestQuota:
             request_ms = self._record_time(now_ms)
             other_ms = 0
             if self._api_key in STRICT_FROM:
-                # Not Metadata: the topic is refused, and the client may ask for others meanwhile.
+                # Metadata is not among these APIs: its topic is refused, and the client may ask for others meanwhile.
                 other_ms = max(0, self._mutation_throttle_ms - (now_ms - self._mutation_at_ms))
         throttle_ms = max(request_ms, other_ms, getattr(response, "throttle_time_ms", 0))
         if throttle_ms:

@@ -92,11 +92,11 @@ class AlterPartitionManager:
             response = await self._channel.request(request, REQUEST_TIMEOUT_MS)
         except KafkaError as error:
             log.warning("AlterPartition got no answer: %s", error)
-            self._put_back(items)
+            self._requeue(items)
             return False
         if response.error_code:
             log.warning("AlterPartition was refused: %s", answered_error(response.error_code).name)
-            self._put_back(items)
+            self._requeue(items)
             return False
         turn = Turn()
         for topic in response.topics:
@@ -104,12 +104,12 @@ class AlterPartitionManager:
                 # Between two turns only the partitions change, and each has its proposal.
                 await turn.end_if_over()
                 item = items.pop((topic.topic_id, answer.partition_index), None)
-                if item is not None and not self._take(item, answer):
+                if item is not None and not self._handle_answer(item, answer):
                     items[topic.topic_id, answer.partition_index] = item
-        self._put_back(items)
+        self._requeue(items)
         return not items
 
-    def _put_back(self, items: dict[tuple[bytes, int], _Item]) -> None:
+    def _requeue(self, items: dict[tuple[bytes, int], _Item]) -> None:
         for key, item in items.items():
             self._unsent.setdefault(key, item)
 
@@ -142,7 +142,7 @@ class AlterPartitionManager:
             broker_id=self._node_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
         )
 
-    def _take(self, item: _Item, answer: Any) -> bool:
+    def _handle_answer(self, item: _Item, answer: Any) -> bool:
         """Passes the result of a proposal to its partition; False to send the proposal again."""
         partition, proposal = item
         code = answered_error(answer.error_code)

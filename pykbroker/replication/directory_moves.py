@@ -89,7 +89,7 @@ class DirectoryMoves:
         key = partition.topic, partition.partition
         directories = self._directories
         if directories.future_id_of(*key) not in (None, directory_id):
-            self._give_up(partition)
+            self._cancel_move(partition)
         if directory_id in (directories.id_of(*key), directories.future_id_of(*key)):
             return
         future = directories.create_future(
@@ -98,7 +98,7 @@ class DirectoryMoves:
         log.info("%s moves from %s to %s", partition, partition.log.path, future.path)
         self._add(partition, DirectoryMove(partition, future, directory_id, self._assigned(partition)))
 
-    def _give_up(self, partition: Partition) -> None:
+    def _cancel_move(self, partition: Partition) -> None:
         key = partition.topic, partition.partition
         self._moves.pop(key, None)
         partition.future = None
@@ -137,7 +137,7 @@ class DirectoryMoves:
                 move.align(self._clock.now_ms())
             except LogError as error:
                 log.error("the copy of %s cannot be used: %s", partition, error)
-                self._give_up(partition)
+                self._cancel_move(partition)
             else:
                 self._add(partition, move)
 
@@ -158,9 +158,9 @@ class DirectoryMoves:
         """Moves replicas until it is cancelled."""
         async with trio.open_nursery() as nursery:
             for _ in range(self._worker_count):
-                nursery.start_soon(self._work)
+                nursery.start_soon(self._run_moves)
 
-    async def _work(self) -> None:
+    async def _run_moves(self) -> None:
         while True:
             wake = self._wake
             has_progress = False
@@ -169,7 +169,7 @@ class DirectoryMoves:
                     continue
                 self._busy.add(move)
                 try:
-                    has_progress |= await self._step(move)
+                    has_progress |= await self._take_next_step(move)
                 finally:
                     self._busy.discard(move)
                 await trio.lowlevel.checkpoint()
@@ -182,10 +182,10 @@ class DirectoryMoves:
             # `Partitions.open_offline` changes replicas without a new image.
             self._resume()
 
-    async def _step(self, move: DirectoryMove) -> bool:
+    async def _take_next_step(self, move: DirectoryMove) -> bool:
         """Does the next step of a move; False if there is none for now."""
         if not self._is_current(move):
-            self._forget(move)
+            self._remove_move(move)
             return True
         try:
             move.align(self._clock.now_ms())
@@ -219,7 +219,7 @@ class DirectoryMoves:
             # It was renamed for its deletion, and neither the copy nor the log could be renamed after that.
             self._partitions.take_offline([move.key])
 
-    def _forget(self, move: DirectoryMove) -> None:
+    def _remove_move(self, move: DirectoryMove) -> None:
         if self._moves.get(move.key) is move:
             del self._moves[move.key]
             if move.partition.future is move.future:
@@ -261,14 +261,14 @@ class DirectoryMoves:
                 work.finish()
         if move.future.recovery_point < end_offset and self._is_current(move):
             # After a failed sync no later one proves that the records are on the disk.
-            self._copy_anew(move)
+            self._restart_copy(move)
         if failure is not None:
             raise failure
         move.on_synced()
 
-    def _copy_anew(self, move: DirectoryMove) -> None:
+    def _restart_copy(self, move: DirectoryMove) -> None:
         log.warning("%s is copied to %s once more: a sync has failed", move.partition, move.future.path)
-        self._give_up(move.partition)
+        self._cancel_move(move.partition)
         self.begin(move.partition, move.target)
         self._moves[move.key].not_before = trio.current_time() + RETRY_S
 

@@ -72,7 +72,7 @@ class FailedDirectories:
                 stop.
         """
         for failed_id, path in self._directories.offline.items():
-            # It has failed while its logs were loaded.
+            # A directory that is offline here has failed while its logs were loaded.
             self._expect_report(failed_id, path)
         while True:
             with trio.move_on_at(min(self._deadlines.values(), default=math.inf)):

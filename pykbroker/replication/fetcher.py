@@ -101,16 +101,16 @@ class Fetcher:
             return
         count = sum([len(topic.partitions) for topic in request.topics])
         count += sum([len(topic.partitions) for topic in request.forgotten_topics_data])
-        response = await self._ask(request, is_long=count > PIECE)
+        response = await self._send_request(request, is_long=count > PIECE)
         now = trio.current_time()
         if response is None:
             self.session.on_failure(now)
             return
         for followed in await in_turns(self.session.on_response(response, now, self._clock.now_ms())):
-            if not await self._ask_offsets(followed):
+            if not await self._list_leader_offsets(followed):
                 self.session.delay(followed, trio.current_time())
 
-    async def _ask(self, request: Message, *, is_long: bool = False) -> Any:
+    async def _send_request(self, request: Message, *, is_long: bool = False) -> Any:
         """The leader's response, None if the request failed; of consecutive failures only the first is logged."""
         try:
             if self._client is None:
@@ -133,15 +133,15 @@ class Fetcher:
             with trio.CancelScope(shield=True):
                 await client.close()
 
-    async def _ask_offsets(self, followed: FollowedPartition) -> bool:
+    async def _list_leader_offsets(self, followed: FollowedPartition) -> bool:
         """Requests start and end of the leader's log for a partition out of its range; True if it can fetch again."""
-        start = await self._offset(followed, EARLIEST)
-        end = None if start is None else await self._offset(followed, LATEST)
+        start = await self._list_offset(followed, EARLIEST)
+        end = None if start is None else await self._list_offset(followed, LATEST)
         if start is None or end is None:
             return False
         return followed.on_offsets(start, end, self._clock.now_ms()) is Outcome.GO_ON
 
-    async def _offset(self, followed: FollowedPartition, timestamp: int) -> int | None:
+    async def _list_offset(self, followed: FollowedPartition, timestamp: int) -> int | None:
         partition = followed.partition
         asked = ListOffsetsPartition(
             partition_index=partition.partition, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
@@ -149,7 +149,7 @@ class Fetcher:
         request = ListOffsetsRequest(
             replica_id=self._node_id, topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])]
         )
-        response = await self._ask(request)
+        response = await self._send_request(request)
         if response is None:
             return None
         for topic in response.topics:

@@ -148,7 +148,7 @@ class FollowedPartition:
         end = partition_log.log_end_offset
         if end != partition_log.log_start_offset:
             return -1
-        # They are whole batches: the append has looked at their headers before their offsets.
+        # The records are whole batches: the append has checked the headers before it refused the offsets.
         first = next(iter_batches(records), None)
         return first.base_offset if first is not None and first.base_offset < end < first.next_offset else -1
 

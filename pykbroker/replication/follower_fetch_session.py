@@ -199,7 +199,7 @@ class FetchSessionHandler:
         """
         if response.error_code:
             log.info("fetch session %d ends: %s", self._session_id, answered_error(response.error_code).name)
-            self._begin_anew()
+            self._start_new_session()
             if response.error_code not in (
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -237,17 +237,17 @@ class FetchSessionHandler:
     def _next_epoch(self, session_id: int) -> None:
         if session_id == 0:
             # The leader keeps no session for this broker: the next request names all partitions.
-            self._begin_anew()
+            self._start_new_session()
         else:
             self._session_id = session_id
             self._epoch = next_session_epoch(self._epoch)
 
     def on_failure(self, now: float) -> None:
         """Starts a new session after a request without response, as the leader's copy may differ from this one."""
-        self._begin_anew()
+        self._start_new_session()
         self._delay_all(now)
 
-    def _begin_anew(self) -> None:
+    def _start_new_session(self) -> None:
         self._session_id = 0
         self._epoch = INITIAL_EPOCH
         self._asked = {}

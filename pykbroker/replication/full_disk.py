@@ -144,20 +144,20 @@ class FullDisk:
                 self._unseen.append(changed)
                 self._failures.wake.set()
                 return
-            self._may_have_lost = any(map(self._has_lost, changed))
+            self._may_have_lost = any(map(self._has_lost_replica, changed))
         if self._may_have_lost:
             self._failures.wake.set()
 
-    def _has_lost(self, changed: tuple[TopicImage, TopicImage]) -> bool:
+    def _has_lost_replica(self, changed: tuple[TopicImage, TopicImage]) -> bool:
         """True if a replica of this broker is in the lost directory, of the changed partitions of a topic."""
         return any(partition.is_lost_on(self._node_id) for partition in changed_partitions(*changed))
 
-    async def _look_at_changes(self) -> None:
+    async def _find_lost_in_changes(self) -> None:
         """Looks in turns for lost replicas in large changes of the metadata."""
         unseen, self._unseen = self._unseen, []
         for topics in unseen:
             async for changed in EachInTurns(topics):
-                if self._has_lost(changed):
+                if self._has_lost_replica(changed):
                     self._may_have_lost = True
                     return
 
@@ -167,7 +167,7 @@ class FullDisk:
         while True:
             failures.wake = trio.Event()
             if self._unseen:
-                await self._look_at_changes()
+                await self._find_lost_in_changes()
             if failures.is_suspect:
                 failures.is_suspect = False
                 if not can_write(self._directory.filesystem, self._directory.path):

@@ -174,7 +174,7 @@ class Partition:
         self.leader_id = image.leader
         self.is_lost = image.is_lost_on(self._environment.node_id)
         if image.leader == self._environment.node_id:
-            self._lead(image)
+            self._become_leader(image)
         else:
             self.leader_epoch = image.leader_epoch
             self._followed_epoch = image.partition_epoch
@@ -182,7 +182,7 @@ class Partition:
                 self.leadership = None
                 self.replica.wake_all()
 
-    def _lead(self, image: PartitionImage) -> None:
+    def _become_leader(self, image: PartitionImage) -> None:
         leadership = self.leadership
         if leadership is None:
             leadership = self.leadership = Leadership(self._environment.brokers)
@@ -320,7 +320,7 @@ class Partition:
         wanted = self.log.config.min_insync_replicas
         if len(leadership.isr) >= wanted:
             return
-        # Here, and not before: it is a call for each request, and matters only to topics with fewer replicas.
+        # The bound by the number of replicas is applied last: it costs a call, and few topics have so few replicas.
         wanted = leadership.min_isr(wanted)
         if len(leadership.isr) < wanted:
             raise KafkaError(
@@ -463,7 +463,7 @@ class Partition:
             raise self._not_leader()
         follower = leadership.followers.get(broker_id)
         if follower is None:
-            # Also for the epoch of this leader: the follower has newer metadata, and fetches again.
+            # Even if the request has the epoch of this leader: the follower has newer metadata, and fetches again.
             code = ErrorCode.UNKNOWN_LEADER_EPOCH
             if current_leader_epoch == NO_EPOCH:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER

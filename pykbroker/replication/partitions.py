@@ -139,7 +139,7 @@ class Partitions:
             if self._preparation is not None:
                 if partition is None:
                     partition = self._preparation.take(topic, number)
-                # It may be opened again, with the old image, before the new one is applied.
+                # The preparation may open the log again, with the old image, before the new image is applied.
                 self._preparation.leave(topic, number)
             if partition is not None:
                 partition.close()
@@ -357,7 +357,7 @@ class Partitions:
                 self._update(partition, partition_image)
             else:
                 config = config or self._log_config_for(image, topic.name)
-                self._hold(topic, partition_image, config)
+                self._add_opened(topic, partition_image, config)
 
     def _update(self, partition: Partition, image: PartitionImage) -> None:
         """Updates a partition; one whose log cannot be read becomes offline and is opened again later."""
@@ -369,7 +369,7 @@ class Partitions:
             del self._by_name[partition.topic][partition.partition]
             self._offline.add((partition.topic, partition.partition))
 
-    def _hold(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> None:
+    def _add_opened(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> None:
         """Opens the log of a partition. If that fails only this partition is offline."""
         key = (topic.name, image.partition)
         try:
@@ -384,7 +384,7 @@ class Partitions:
                 log.info("%s-%d is served again", *key)
             self._offline.discard(key)
             if self._preparation is not None:
-                # It may be opened with the settings of the image before.
+                # The log may have been opened with the settings of the earlier image.
                 self._preparation.configured.discard(topic.name)
 
     def _open(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> Partition:

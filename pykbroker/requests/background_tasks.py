@@ -35,11 +35,11 @@ class BackgroundTasks:
         """
         assert self._nursery is not None, "no request is served before the tasks run"
         ended = Completion()
-        self._nursery.start_soon(_work, ended, work, arguments)
+        self._nursery.start_soon(_run_task, ended, work, arguments)
         await ended.wait(trio.current_time() + wait_s)
 
 
-async def _work(ended: Completion, work: Callable[..., Awaitable[object]], arguments: tuple[Any, ...]) -> None:
+async def _run_task(ended: Completion, work: Callable[..., Awaitable[object]], arguments: tuple[Any, ...]) -> None:
     try:
         await work(*arguments)
     except Exception:

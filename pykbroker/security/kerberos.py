@@ -91,7 +91,7 @@ class KerberosExchange:
             if self._stage is _Stage.CONTEXT:
                 return self._accept(token)
             if self._stage is _Stage.EMPTY:
-                return self._offer(token)
+                return self._offer_security_layers(token)
             return self._complete(self._context.unwrap(token))
         except ContextFailed as failed:
             # Kafka means to end the connection without an answer after a replayed token or a ticket that is not valid
@@ -104,9 +104,9 @@ class KerberosExchange:
             return answer or b""
         self._stage = _Stage.EMPTY
         # A client that has not asked for the server's proof gets no token, and so the offer at once.
-        return self._offer(b"") if answer is None else answer
+        return self._offer_security_layers(b"") if answer is None else answer
 
-    def _offer(self, token: bytes) -> bytes:
+    def _offer_security_layers(self, token: bytes) -> bytes:
         if token:
             raise InvalidCredentials("GSSAPI: data before the offer of security layers")
         self._stage = _Stage.CHOICE

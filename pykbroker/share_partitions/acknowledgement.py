@@ -110,7 +110,7 @@ class _Acknowledgement:
         start_offset = self._shares.start_offset
         is_by_offset = len(acknowledged.types) > 1
         if len(set(acknowledged.types)) == 1:
-            # One type for each offset, and all the same: a batch need not be split for that.
+            # All offsets have the same type of acknowledgement: the batch need not be split.
             acknowledged = acknowledged._replace(types=acknowledged.types[:1])
         for batch in self._find(acknowledged):
             if batch.last_offset < start_offset:

@@ -143,7 +143,7 @@ class Acquisition:
             if batch.offset_states is None and not batch.state.can_be_acquired:
                 continue
             if is_within and batch.offset_states is None and not is_partly and not is_throttled:
-                self._take(batch.state, batch.first_offset, batch.last_offset)
+                self._acquire_state(batch.state, batch.first_offset, batch.last_offset)
                 self._append(batch.first_offset, batch.last_offset, batch.state.delivery_count)
                 continue
             batch.split()
@@ -175,7 +175,7 @@ class Acquisition:
                 break
             if before >= self._throttled_from and throttled_max < 0:
                 throttled_max = max(1, len(batch) >> (before - self._throttled_from + 1))
-            self._take(state, offset, offset, is_planned=False)
+            self._acquire_state(state, offset, offset, is_planned=False)
             acquired.append(Acquired(offset, offset, state.delivery_count))
             count = len(acquired)
             if state.delivery_count == self._limit > 2 or count == throttled_max:
@@ -187,7 +187,9 @@ class Acquisition:
             self._append(*run)
         return len(acquired)
 
-    def _take(self, state: InFlightState, first_offset: int, last_offset: int, *, is_planned: bool = True) -> None:
+    def _acquire_state(
+        self, state: InFlightState, first_offset: int, last_offset: int, *, is_planned: bool = True
+    ) -> None:
         state.acquire(self._member_id, self._expires_ms)
         if is_planned:
             self._shares.locks.add(self._expires_ms, first_offset, last_offset)

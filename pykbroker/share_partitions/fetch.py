@@ -114,10 +114,10 @@ class ShareFetch:
         if not self._topic_partitions or not limits.max_records or not limits.max_bytes:
             return {}
         await self._shares.released(self._member)
-        await self._lead_all()
-        found = await in_turns(self._attempt())
+        await self._find_leaders()
+        found = await in_turns(self._attempt_acquisition())
         if found is None and limits.max_wait_ms <= 0:
-            found = await in_turns(self._attempt(is_last=True))
+            found = await in_turns(self._attempt_acquisition(is_last=True))
         if found is not None or not self._leaders or limits.max_wait_ms <= 0:
             return self._errors | (found or {})
         deadline = trio.current_time() + limits.max_wait_ms / 1000
@@ -129,18 +129,18 @@ class ShareFetch:
                 if self._shares.sessions.get(self._member) is None:
                     # The member has gone: it must not acquire anything.
                     return self._errors
-                self._leave_ended()
+                self._drop_ended_leaders()
                 is_last = trio.current_time() >= deadline
-                found = await in_turns(self._attempt(is_last=is_last))
+                found = await in_turns(self._attempt_acquisition(is_last=is_last))
                 if found is not None or is_last:
                     return self._errors | (found or {})
 
-    async def _lead_all(self) -> None:
+    async def _find_leaders(self) -> None:
         """Finds the leaders of all partitions, and begins to load those that are missing, in turns with others."""
         turn = Turn()
         loads = 0
         for topic_partition in self._topic_partitions:
-            self._lead(topic_partition)
+            self._find_leader(topic_partition)
             leader = self._leaders.get(topic_partition)
             # Each load is a task, which reads and stores in one step.
             loads += leader is not None and leader.state is LeaderState.LOADING
@@ -150,7 +150,7 @@ class ShareFetch:
             elif turn.is_over:
                 await turn.end_if_over()
 
-    def _lead(self, topic_partition: TopicIdPartition) -> None:
+    def _find_leader(self, topic_partition: TopicIdPartition) -> None:
         try:
             self._leaders[topic_partition] = self._shares.find_or_load(self._member.group_id, topic_partition)
         except KafkaError as error:
@@ -165,7 +165,7 @@ class ShareFetch:
                 waiter.wake()
                 await turn.end_if_over()
 
-    def _leave_ended(self) -> None:
+    def _drop_ended_leaders(self) -> None:
         """Drops leaders that have ended meanwhile; the partition of one that could not be loaded gets an error (P-491).
 
         The request goes on waiting, and does not load a successor: without a wait the member would repeat it at once.
@@ -177,7 +177,7 @@ class ShareFetch:
             if leader.load_error is not None:
                 self._errors[topic_partition] = Fetched(leader.load_error.error_code)
 
-    def _attempt(self, *, is_last: bool = False) -> Steps[dict[TopicIdPartition, Fetched] | None]:
+    def _attempt_acquisition(self, *, is_last: bool = False) -> Steps[dict[TopicIdPartition, Fetched] | None]:
         """Acquires records; None if there are too few, unless it is the last attempt."""
         self._others_ran = False
         candidates = yield from self._candidates()
@@ -210,7 +210,7 @@ class ShareFetch:
             _release(reads)
             raise
 
-    def _step(self) -> Steps[None]:
+    def _yield_to_others(self) -> Steps[None]:
         """Lets others run in the middle of an attempt."""
         self._others_ran = True
         yield
@@ -220,8 +220,8 @@ class ShareFetch:
         size = 0
         for count, candidate in enumerate(candidates):
             if count and not count % READS_PER_STEP:
-                yield from self._step()
-            if self._others_ran and not _is_as_before(candidate):
+                yield from self._yield_to_others()
+            if self._others_ran and not _is_unchanged(candidate):
                 continue
             # Only the first partition with data may exceed its limit, by one batch, for which the others get less.
             left = max(self._limits.max_bytes - size, 0)
@@ -233,7 +233,7 @@ class ShareFetch:
         topic_partitions: list[tuple[TopicIdPartition, ShareLeader]] = []
         for count, (topic_partition, leader) in enumerate(list(self._leaders.items())):
             if count and not count % PIECE:
-                yield from self._step()
+                yield from self._yield_to_others()
             if leader.state is LeaderState.ACTIVE and leader.is_current and leader.shares.can_acquire:
                 topic_partitions.append((topic_partition, leader))
         if not topic_partitions:
@@ -248,7 +248,7 @@ class ShareFetch:
         for (topic_partition, leader), size in zip(topic_partitions, sizes, strict=True):
             candidates.append(_Candidate(topic_partition, leader, leader.shares.next_fetch_offset(), size))
             if not len(candidates) % PIECE:
-                yield from self._step()
+                yield from self._yield_to_others()
         return candidates
 
     def _read(self, candidate: _Candidate, size_max: int, *, at_least_one: bool) -> _Read:
@@ -270,7 +270,7 @@ class ShareFetch:
         size = 0
         for count, read in enumerate(reads):
             if count and not count % PIECE:
-                yield from self._step()
+                yield from self._yield_to_others()
             if read.error is not ErrorCode.NONE:
                 return True
             offset, leader = read.candidate.offset, read.candidate.leader
@@ -291,17 +291,17 @@ class ShareFetch:
         for number, read in enumerate(reads):
             if not number % READS_PER_STEP:
                 if number:
-                    yield from self._step()
+                    yield from self._yield_to_others()
                 if self._shares.sessions.get(self._member) is None:
                     # The member has gone, and what it has acquired is released.
                     _release(reads)
                     return {}
             topic_partition, leader = read.candidate.topic_partition, read.candidate.leader
-            if self._others_ran and not _is_as_before(read.candidate):
+            if self._others_ran and not _is_unchanged(read.candidate):
                 _release((read,))
                 continue
             if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                # The log begins later now, and so do the records that can be acquired.
+                # The log start has moved: only records from there on can be acquired.
                 leader.shares.move_start(leader.partition.log_start_offset)
                 found[topic_partition] = Fetched()
                 continue
@@ -344,7 +344,7 @@ class ShareFetch:
             acquired = self._without_aborted(candidate, records, headers, acquired)
         # A batch alone is sent as it was read, with the beginning of the next one, as in Kafka.
         if acquired and (len(headers) > 1 or next(batches, None) is not None):
-            _narrow(records, headers, acquired[0].first_offset, acquired[-1].last_offset)
+            _narrow_range(records, headers, acquired[0].first_offset, acquired[-1].last_offset)
         return acquired
 
     def _without_aborted(
@@ -367,7 +367,7 @@ class ShareFetch:
         return aborted_records.archive_aborted(leader.shares, acquired, aborted)
 
 
-def _is_as_before(candidate: _Candidate) -> bool:
+def _is_unchanged(candidate: _Candidate) -> bool:
     """True if nothing has changed since the last step: its leader leads, and its next records are the same."""
     leader = candidate.leader
     return (
@@ -382,7 +382,7 @@ def _last_offset(header: BatchHeader) -> int:
     return header.last_offset if header.magic >= MAGIC_WITH_DELTA else header.base_offset
 
 
-def _narrow(
+def _narrow_range(
     records: FileRange, headers: Sequence[tuple[int, BatchHeader]], first_offset: int, last_offset: int
 ) -> None:
     """Narrows a range to the batches with offsets from `first_offset` to `last_offset`."""

@@ -29,7 +29,7 @@ class InFlightState:
     Attributes:
         state: AVAILABLE, ACQUIRED, ACKNOWLEDGED or ARCHIVED.
         delivery_count: number of deliveries, the present one included.
-        member_id: the member that holds it, `NO_MEMBER` for none.
+        member_id: the member that holds the records, `NO_MEMBER` for none.
         lock_expires_ms: end of the acquisition lock, `NO_LOCK` without one.
     """
 
@@ -60,7 +60,7 @@ class InFlightState:
         return InFlightState(self.state, self.delivery_count, self.member_id, self.lock_expires_ms)
 
     def acquire(self, member_id: str, lock_expires_ms: int) -> None:
-        """Gives it to a member; `can_be_acquired` must be true."""
+        """Acquires the records for a member; `can_be_acquired` must be true."""
         self.state = ACQUIRED
         self.delivery_count += 1
         self.member_id = member_id
@@ -78,14 +78,14 @@ class InFlightState:
         self._before = before
 
     def _end_acquisition(self, state: int, delivery_count_limit: int) -> None:
-        """Takes the records from their member; after the last allowed delivery they are archived, not available."""
+        """Ends the acquisition; after the last allowed delivery the records become ARCHIVED instead of AVAILABLE."""
         # A transition leaves ACQUIRED when it starts, and nothing is acquired until it has ended.
         assert self.state == ACQUIRED
         assert self._before is None
-        self.state = self._or_archived(state, delivery_count_limit)
+        self.state = self._state_after_limit(state, delivery_count_limit)
         self.member_id = NO_MEMBER
 
-    def _or_archived(self, state: int, delivery_count_limit: int) -> int:
+    def _state_after_limit(self, state: int, delivery_count_limit: int) -> int:
         """`state`, or ARCHIVED in place of AVAILABLE after the last delivery that is allowed."""
         return ARCHIVED if state == AVAILABLE and self.delivery_count >= delivery_count_limit else state
 
@@ -97,13 +97,13 @@ class InFlightState:
             return
         state, member_id, limit = before
         if NO_LOCK != self.lock_expires_ms <= now_ms:
-            self.state = self._or_archived(AVAILABLE, limit)
+            self.state = self._state_after_limit(AVAILABLE, limit)
             self.lock_expires_ms = NO_LOCK
         else:
             self.state, self.member_id = state, member_id
 
     def archive(self) -> None:
-        """Archives it, as the record is gone from the log; a transition in progress does not change that."""
+        """Archives records that are gone from the log; the end of a transition in progress does not undo this."""
         self._is_archived_for_good = True
         self.state = ARCHIVED
         self.member_id = NO_MEMBER

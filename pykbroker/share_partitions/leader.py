@@ -101,7 +101,7 @@ class ShareEnvironment(NamedTuple):
     """The parts of the broker that leaders of share partitions use.
 
     Attributes:
-        persister: the way to the share coordinator.
+        persister: calls to the share coordinators.
         start_soon: runs a task in the background.
         now_ms: a clock that does not go back, for locks.
         wall_ms: the time of day.
@@ -199,7 +199,7 @@ class ShareLeader:
         if self.state is not LeaderState.LOADING:
             return
         try:
-            self.shares = self._made_of(found)
+            self.shares = self._share_partition_from(found)
         except KafkaError as error:
             log.warning("%s cannot be loaded: %s", self, error.message or error.error_code.name)
             self.load_error = error
@@ -209,7 +209,7 @@ class ShareLeader:
         self.state = LeaderState.ACTIVE
         self.waiters.notify()
 
-    def _made_of(self, found: PartitionState | Refusal) -> SharePartition:
+    def _share_partition_from(self, found: PartitionState | Refusal) -> SharePartition:
         if isinstance(found, Refusal):
             code = ERROR_OF_PERSISTER.get(found.code, ErrorCode.UNKNOWN_SERVER_ERROR)
             raise KafkaError(code, TEXTS.get(found.code, found.code.name))
@@ -242,7 +242,7 @@ class ShareLeader:
         return partition.high_watermark
 
     def end(self) -> None:
-        """Ends it: requests find another leader, or an error."""
+        """Ends this leader; requests then look for its successor, or get an error."""
         self.state = LeaderState.ENDED
         self.waiters.wake_all()
 
@@ -267,7 +267,7 @@ class ShareLeader:
 
     def _has_records(self) -> bool:
         if self.state is not LeaderState.ACTIVE or not self.is_current:
-            # The request is woken, to look for the next leader or return the error.
+            # A waiting request is woken to look for the next leader, or to return the error.
             return True
         shares = self.shares
         return shares.can_acquire and shares.next_fetch_offset() != self.readable_end
@@ -368,11 +368,13 @@ class ShareLeader:
                 self.is_writing = True
                 if self._idle.is_set():
                     self._idle = trio.Event()
-                self._environment.start_soon(partial(self._finish, queued, begun))
+                self._environment.start_soon(partial(self._finish_write, queued, begun))
                 return
             self._end_write(queued, begun)
 
-    async def _finish(self, queued: Sequence[QueuedWrite], begun: Callable[[], Awaitable[Refusal | None]]) -> None:
+    async def _finish_write(
+        self, queued: Sequence[QueuedWrite], begun: Callable[[], Awaitable[Refusal | None]]
+    ) -> None:
         refusal = await begun()
         self.is_writing = False
         self._end_write(queued, refusal)

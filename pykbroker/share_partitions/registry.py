@@ -42,7 +42,7 @@ class SharePartitions:
         share_groups: the broker's settings of share groups.
         configs_of: dynamic configs of a group's GROUP resource.
         partitions: the topic partitions of this broker.
-        persister: the way to the share coordinator.
+        persister: calls to the share coordinators.
         clock: time of day.
         nursery: for loads and writes in the background. Locks expire while `run` runs.
 
@@ -77,7 +77,7 @@ class SharePartitions:
         self._numbers: dict[int, ShareLeader] = {}
         self._last_number = 0
         self._environment = ShareEnvironment(
-            persister, self._start_soon, self._timer.now_ms, clock.now_ms, self._plan_expiry, self._forget
+            persister, self._start_soon, self._timer.now_ms, clock.now_ms, self._plan_expiry, self._remove_leader
         )
 
     def _start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
@@ -121,7 +121,7 @@ class SharePartitions:
         key = SharePartitionKey(group_id, topic_partition.topic_id, topic_partition.partition)
         leader = self._leaders.get(key)
         if leader is not None and not leader.is_current:
-            self._remove(leader)
+            self._end_leader(leader)
             return None
         return leader
 
@@ -152,12 +152,12 @@ class SharePartitions:
         self._start_soon(leader.load)
         return leader
 
-    def _remove(self, leader: ShareLeader) -> None:
+    def _end_leader(self, leader: ShareLeader) -> None:
         if leader.state is not LeaderState.ENDED:
             leader.end()
-        self._forget(leader)
+        self._remove_leader(leader)
 
-    def _forget(self, leader: ShareLeader) -> None:
+    def _remove_leader(self, leader: ShareLeader) -> None:
         if self._leaders.get(leader.key) is leader:
             del self._leaders[leader.key]
         self._numbers.pop(leader.number, None)
@@ -178,7 +178,7 @@ class SharePartitions:
             self.sessions.clear()
         for leader in list(self._leaders.values()):
             if not is_enabled or not leader.is_current:
-                self._remove(leader)
+                self._end_leader(leader)
 
     # Sessions
 
@@ -231,11 +231,11 @@ class SharePartitions:
                 yield
         for leader in leaders:
             if self.sessions.has_group(key.group_id):
-                return  # a member has come meanwhile, and goes on with these leaders
+                return  # another member has begun a session and uses these leaders
             if self._leaders.get(leader.key) is leader:
-                self._remove(leader)
+                self._end_leader(leader)
             yield
-        # Not before: the release of records reads the settings.
+        # Dropped after the release of the records, which reads these settings.
         if not self.sessions.has_group(key.group_id):
             self._settings.pop(key.group_id, None)
 

@@ -78,7 +78,7 @@ class _Connected:
 
     Attributes:
         key: the member.
-        is_stale: True once a session that began on the connection has ended; then the connection ends none.
+        is_stale: True once a session that began on the connection has ended; its close then ends no session.
     """
 
     __slots__ = ("is_stale", "key")
@@ -140,7 +140,7 @@ class ShareSessions:
                 INVALID_REQUEST: a first request that acknowledges records.
         """
         if epoch == FINAL_EPOCH:
-            self._require(key)
+            self._find_session(key)
             return ShareFetchContext({})
         if epoch == INITIAL_EPOCH:
             if acknowledges:
@@ -153,9 +153,9 @@ class ShareSessions:
             self._by_connection[connection] = _Connected(key)
             self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
             return ShareFetchContext(named)
-        session = self._require(key)
+        session = self._find_session(key)
         if session.epoch != epoch:
-            raise _wrong_epoch(session, epoch)
+            raise _epoch_error(session, epoch)
         session.update(named, forgotten)
         session.count_up()
         topics = {partition: session.topics[partition] for partition in session.partitions}
@@ -169,14 +169,14 @@ class ShareSessions:
         """
         if epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "no share session begins with ShareAcknowledge")
-        session = self._require(key)
+        session = self._find_session(key)
         if epoch == FINAL_EPOCH:
             return
         if session.epoch != epoch:
-            raise _wrong_epoch(session, epoch)
+            raise _epoch_error(session, epoch)
         session.count_up()
 
-    def _require(self, key: SessionKey) -> ShareSession:
+    def _find_session(self, key: SessionKey) -> ShareSession:
         session = self._sessions.get(key)
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, f"member {key.member_id} has no share session here")
@@ -212,11 +212,11 @@ class ShareSessions:
         return ended, None
 
     def clear(self) -> None:
-        """Forgets all sessions, as share groups were disabled."""
+        """Removes all sessions, as share groups were disabled."""
         self._sessions.clear()
         self._group_sizes.clear()
 
 
-def _wrong_epoch(session: ShareSession, epoch: int) -> KafkaError:
+def _epoch_error(session: ShareSession, epoch: int) -> KafkaError:
     message = f"the epoch of the share session is {session.epoch}, not {epoch}"
     return KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, message)

@@ -182,12 +182,12 @@ class SharePartition:
         """Moves the start offset over acknowledged and archived records, and removes them; True if it moved."""
         if not self._can_advance():
             return False
-        last_done, count = self._last_done()
+        last_done, count = self._last_finished()
         if last_done < 0:
             return False
         last_in_flight = self.batches.last.last_offset
         if last_done == last_in_flight:
-            # Not below the log start, to which it may have moved meanwhile.
+            # The start offset never goes back: it may have moved to a later log start meanwhile.
             self.start_offset = self.end_offset = max(last_in_flight + 1, self.start_offset)
             self.batches.clear()
             self.delivery_complete_count = 0
@@ -220,7 +220,7 @@ class SharePartition:
         state = batch.state_of(self.start_offset)
         return not state.is_in_transition and is_terminal(state.state)
 
-    def _last_done(self) -> tuple[int, int]:
+    def _last_finished(self) -> tuple[int, int]:
         """(last offset of finished records that the start offset can pass, -1 for none; number of these in flight)."""
         last_done, count = -1, 0
         gap_start = self.gap_start
@@ -289,7 +289,7 @@ class SharePartition:
             self.start_offset = self.end_offset = log_start_offset
             self.delivery_complete_count = 0
             return
-        removed = self._count_done_below(log_start_offset)
+        removed = self._count_finished_below(log_start_offset)
         if self.archive(self.batches, self.start_offset, log_start_offset, AVAILABLE, counts=False):
             self.must_search = True
         self.start_offset = log_start_offset
@@ -337,7 +337,7 @@ class SharePartition:
                         self.delivery_complete_count += 1
         return is_any
 
-    def _count_done_below(self, end_offset: int) -> int:
+    def _count_finished_below(self, end_offset: int) -> int:
         """Number of acknowledged and archived records between the start offset and another one."""
         count = 0
         for batch in self.batches:

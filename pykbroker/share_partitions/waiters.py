@@ -37,7 +37,7 @@ class FetchWaiter:
         self._registered_with.append(waiters)
 
     def wake(self) -> None:
-        """Ends the wait, or the next one at its beginning."""
+        """Ends the wait; while the request does not wait, makes its next wait end at once."""
         self._is_woken = True
         if self._completion is not None:
             self._completion.complete()
@@ -66,7 +66,7 @@ class ShareWaiters:
         self._has_records = has_records
         self._on_use = on_use
         self._waiters: dict[FetchWaiter, None] = {}
-        # Those that were not woken since the last change.
+        # Waiting requests that were not woken since the last change.
         self._turn: deque[FetchWaiter] = deque()
         self._current: FetchWaiter | None = None
 
@@ -76,7 +76,7 @@ class ShareWaiters:
         self._waiters[waiter] = None
 
     def discard(self, waiter: FetchWaiter) -> None:
-        """Removes a request, and wakes the next one if it was this one's turn."""
+        """Removes a request, and wakes the next one if the removed one had the turn."""
         if waiter not in self._waiters:
             return
         del self._waiters[waiter]

@@ -133,7 +133,7 @@ class ShareCoordinator:
         return found
 
     def begin_write(self, key: SharePartitionKey, write: WriteState) -> Write[Any]:
-        """As `write`, without the wait, which is `finish`."""
+        """As `write`, without the wait for replication, for which `finish` must be called."""
         from pykbroker.share_state.shard import ShareStateShard
 
         return self.runtime.begin_write(key.coordinator_key, ShareStateShard.write, key, write)
@@ -153,7 +153,7 @@ class ShareCoordinator:
         if result.records:
             settings = self._config.share_coordinator
             self.runtime.schedule("cold", settings.cold_partition_snapshot_interval_ms, self._snapshot_cold)
-            self.runtime.schedule("prune", settings.state_topic_prune_interval_ms, self._prune)
+            self.runtime.schedule("prune", settings.state_topic_prune_interval_ms, self._prune_records)
 
     async def _snapshot_cold(self) -> None:
         """Begins to make snapshots of share partitions whose last one is old. Timers fire meanwhile."""
@@ -171,7 +171,7 @@ class ShareCoordinator:
         if any(shard.states for shard in self.runtime.shards.values()):
             self.runtime.schedule("cold", interval_ms, self._snapshot_cold)
 
-    async def _prune(self) -> None:
+    async def _prune_records(self) -> None:
         """Deletes records that later snapshots make redundant, as far as they are replicated."""
         for number, shard in list(self.runtime.shards.items()):
             partition = self.runtime.partition(number)
@@ -180,7 +180,9 @@ class ShareCoordinator:
                 continue
             self.runtime.when_replicated(number, partition.log.log_end_offset, _delete, partition, offset)
         if any(shard.states for shard in self.runtime.shards.values()):
-            self.runtime.schedule("prune", self._config.share_coordinator.state_topic_prune_interval_ms, self._prune)
+            self.runtime.schedule(
+                "prune", self._config.share_coordinator.state_topic_prune_interval_ms, self._prune_records
+            )
 
 
 def _delete(partition: InternalPartition, offset: int) -> None:

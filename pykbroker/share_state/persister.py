@@ -1,6 +1,6 @@
 """Access to the share coordinator of a share partition, in this process or on another broker (KIP-932).
 
-A call whose coordinator is not there yet is tried again, with a growing pause and for a limited time.
+A call without a coordinator is tried again, with a growing pause and for up to `DEADLINE_S`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class SharePersister:
         asked = m.PartitionData(partition=key.partition, state_epoch=state_epoch, start_offset=start_offset)
         topic = m.InitializeStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.InitializeShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-        found = await self._call(key, request, self._coordinator.initialize, state_epoch, start_offset)
+        found = await self._call_coordinator(key, request, self._coordinator.initialize, state_epoch, start_offset)
         return _refusal(found, "initialize")
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal:
@@ -104,7 +104,7 @@ class SharePersister:
         asked = m.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         topic = m.ReadStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.ReadShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-        found = await self._call(key, request, self._coordinator.read, leader_epoch)
+        found = await self._call_coordinator(key, request, self._coordinator.read, leader_epoch)
         assert found is not None
         return found
 
@@ -121,11 +121,11 @@ class SharePersister:
             found: Found = Refusal(error.error_code)
         else:
             if begun.append is not STORED or not begun.result.records:
-                return partial(self._finish, key, write, begun)
+                return partial(self._finish_write, key, write, begun)
             found = begun.result.response
         return partial(self.write, key, write) if _error(found) in RETRIABLE else _refusal(found, "write")
 
-    async def _finish(self, key: SharePartitionKey, write: WriteState, begun: Write[Any]) -> Refusal | None:
+    async def _finish_write(self, key: SharePartitionKey, write: WriteState, begun: Write[Any]) -> Refusal | None:
         try:
             found: Found = await self._coordinator.finish(key, begun)
         except CoordinatorError as error:
@@ -145,14 +145,14 @@ class SharePersister:
         )
         topic = m.WriteStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-        return _refusal(await self._call(key, request, self._coordinator.write, write), "write")
+        return _refusal(await self._call_coordinator(key, request, self._coordinator.write, write), "write")
 
     async def delete(self, key: SharePartitionKey) -> ErrorCode:
         """Deletes the state of a share partition, if there is one."""
         m = delete_share_group_state
         topic = m.DeleteStateData(topic_id=key.topic_id, partitions=[m.PartitionData(partition=key.partition)])
         request = m.DeleteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-        return _error(await self._call(key, request, self._coordinator.delete))
+        return _error(await self._call_coordinator(key, request, self._coordinator.delete))
 
     async def read_summary(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal:
         """The state of a share partition without its batches; with start offset -1 if there is none."""
@@ -160,27 +160,27 @@ class SharePersister:
         asked = m.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         topic = m.ReadStateSummaryData(topic_id=key.topic_id, partitions=[asked])
         request = m.ReadShareGroupStateSummaryRequest(group_id=key.group_id, topics=[topic])
-        found = await self._call(key, request, self._coordinator.read_summary)
+        found = await self._call_coordinator(key, request, self._coordinator.read_summary)
         assert found is not None
         return found
 
-    async def _call(
+    async def _call_coordinator(
         self, key: SharePartitionKey, request: Any, local: Callable[..., Awaitable[Found]], *arguments: Any
     ) -> Found:
         """Calls the coordinator of a share partition; repeats retriable errors for up to `DEADLINE_S`.
 
-        The call is `local`, with the key and the `arguments`, where this broker is the coordinator, else the `request`.
+        If this broker is the coordinator, calls `local` with the key and the `arguments`; else sends `request`.
         """
         deadline = trio.current_time() + DEADLINE_S
         pause_s = FIRST_PAUSE_S
         while True:
-            found = await self._try(key, request, local, *arguments)
+            found = await self._call_once(key, request, local, *arguments)
             if _error(found) not in RETRIABLE or trio.current_time() + pause_s > deadline:
                 return found
             await trio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
-    async def _try(
+    async def _call_once(
         self, key: SharePartitionKey, request: Any, local: Callable[..., Awaitable[Found]], *arguments: Any
     ) -> Found:
         leader_id = self._coordinator.runtime.leader(key.coordinator_key)

@@ -227,8 +227,8 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
     def snapshot_cold(self, interval_ms: int, now_ms: int) -> Iterator[CoordinatorResult]:
         """Snapshots of share partitions without one for `interval_ms`, so that older records can be deleted.
 
-        None are made if the last snapshot of every share partition is of this kind: nothing is consumed then. There may
-        be very many: between two results, of up to `RECORDS_PER_STEP` records, others may change the states.
+        None are made if this method made the last snapshot of every share partition: nothing was consumed since. Each
+        result has up to `RECORDS_PER_STEP` records; other operations may change the states between two results.
         """
         if all(state.created_ms != state.written_ms for state in self.states.values()):
             return

@@ -200,7 +200,7 @@ class LocalCluster(LocalClient):
 
 
 def _remove(directory: str | None, owner: int) -> None:
-    # Not by a fork of the program, which has a copy of the cluster.
+    # A fork of the program, which has a copy of the cluster, must not remove the directory.
     if directory is not None and owner == os.getpid():
         shutil.rmtree(directory, ignore_errors=True)
 

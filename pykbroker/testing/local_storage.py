@@ -35,9 +35,9 @@ def temporary_directory(prefix: str, storage: str | os.PathLike[str], *, keep: b
         StorageChoiceError: there is no file system in memory, or no such directory.
     """
     if storage == "auto":
-        return tempfile.mkdtemp(prefix=prefix, dir=None if keep or _why_not_in_memory() else MEMORY_DIRECTORY)
+        return tempfile.mkdtemp(prefix=prefix, dir=None if keep or _reason_against_memory() else MEMORY_DIRECTORY)
     if storage == "memory":
-        reason = _why_not_in_memory()
+        reason = _reason_against_memory()
         if reason:
             raise StorageChoiceError(f'storage="memory": {reason}; use "auto" or "disk"')
         return tempfile.mkdtemp(prefix=prefix, dir=MEMORY_DIRECTORY)
@@ -50,7 +50,7 @@ def temporary_directory(prefix: str, storage: str | os.PathLike[str], *, keep: b
     return tempfile.mkdtemp(prefix=prefix, dir=os.path.abspath(storage))
 
 
-def _why_not_in_memory() -> str:
+def _reason_against_memory() -> str:
     """The reason against a directory in memory, empty when there is none."""
     try:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as file:

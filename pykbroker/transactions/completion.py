@@ -79,13 +79,13 @@ class TransactionCompletion:
         self._senders: dict[int, BrokerSender[Batch]] = {}
 
     def begin(self, number: int, transaction: Transaction) -> None:
-        """Begins to complete a decided transaction (P-132): does at once what needs no waiting."""
+        """Begins to complete a decided transaction (P-132); steps that wait for nothing are done before it returns."""
         key = (number, transaction.transactional_id)
         epoch = self._runtime.shards[number].coordinator_epoch
         completing = self._completing[key] = CompletingTransaction(key, transaction, epoch)
         self._advance(completing)
 
-    async def _retry(self) -> None:
+    async def _retry_waiting(self) -> None:
         """Retries the transactions that could not be completed."""
         waiting, self._waiting = self._waiting, set()
         for key in sorted(waiting):
@@ -106,10 +106,10 @@ class TransactionCompletion:
     def _advance(self, completing: CompletingTransaction) -> None:
         partitions = completing.to_do()
         if completing.key in self._in_tasks:
-            self._try_later(completing)
+            self._schedule_retry(completing)
         elif len(partitions) <= MARKERS_AT_ONCE or self._runtime.nursery is None:
             finished(self._write(completing, partitions))
-            self._settle(completing)
+            self._append_or_retry(completing)
         else:
             self._in_tasks.add(completing.key)
             self._runtime.nursery.start_soon(self._advance_large, completing, partitions)
@@ -119,7 +119,7 @@ class TransactionCompletion:
             await in_turns(self._write(completing, partitions))
         finally:
             self._in_tasks.discard(completing.key)
-        self._settle(completing)
+        self._append_or_retry(completing)
 
     def _write(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> Steps[None]:
         """Appends the markers of partitions that this broker leads, and queues the others for their leaders.
@@ -134,11 +134,11 @@ class TransactionCompletion:
             topic = self._metadata.image.topics_by_name.get(partition[0])
             image = None if topic is None else topic.partitions.get(partition[1])
             if image is None:
-                completing.answered(partition, Progress.WRITTEN)  # deleted, and needs none
+                completing.answered(partition, Progress.WRITTEN)  # the partition is deleted and needs no marker
             elif image.leader == self._node_id:
                 written = self._write_marker(completing.marker, *partition)
                 if written.replication is None:
-                    self._take(completing, partition, written.error)
+                    self._handle_outcome(completing, partition, written.error)
                 else:
                     completing.in_flight.add(partition)
                     appended.append((partition, written.replication))
@@ -146,13 +146,13 @@ class TransactionCompletion:
                 completing.in_flight.add(partition)
                 self._send(nursery, image.leader, completing, partition)
             else:
-                self._take(completing, partition, ErrorCode.LEADER_NOT_AVAILABLE)
+                self._handle_outcome(completing, partition, ErrorCode.LEADER_NOT_AVAILABLE)
             yield
         if appended:
             assert nursery is not None, "nothing is appended before the coordinator runs"
             nursery.start_soon(self._await_replicas, completing, appended)
 
-    def _take(self, completing: CompletingTransaction, partition: TopicPartition, error: ErrorCode) -> None:
+    def _handle_outcome(self, completing: CompletingTransaction, partition: TopicPartition, error: ErrorCode) -> None:
         """Handles the outcome of writing a marker, by its error."""
         progress = progress_of(error)
         completing.answered(partition, progress)
@@ -167,29 +167,29 @@ class TransactionCompletion:
                 level, "%s-%d: the marker of producer %d will be sent again: %s", *partition, producer_id, error.name
             )
 
-    def _settle(self, completing: CompletingTransaction) -> None:
+    def _append_or_retry(self, completing: CompletingTransaction) -> None:
         """Continues after outcomes of markers: appends the completing record, or schedules a retry of failed ones."""
         if self._completing.get(completing.key) is not completing or completing.key in self._in_tasks:
             return
         if completing.is_over:
-            self._forget(completing)
+            self._remove_completing(completing)
         elif not completing.transaction.partitions:
             if self._append_completion(completing):
-                self._forget(completing)
+                self._remove_completing(completing)
             else:
-                self._try_later(completing)
+                self._schedule_retry(completing)
         elif completing.has_to_do:
-            self._try_later(completing)
+            self._schedule_retry(completing)
 
-    def _forget(self, completing: CompletingTransaction) -> None:
+    def _remove_completing(self, completing: CompletingTransaction) -> None:
         completing.is_over = True
         del self._completing[completing.key]
         self._waiting.discard(completing.key)
 
-    def _try_later(self, completing: CompletingTransaction) -> None:
+    def _schedule_retry(self, completing: CompletingTransaction) -> None:
         completing.has_failed = True
         self._waiting.add(completing.key)
-        self._runtime.schedule("retry", RETRY_MS, self._retry)
+        self._runtime.schedule("retry", RETRY_MS, self._retry_waiting)
 
     def _append_completion(self, completing: CompletingTransaction) -> bool:
         number, transaction = completing.key[0], completing.transaction
@@ -207,8 +207,8 @@ class TransactionCompletion:
             error = await marker.wait_replicated(deadline)
             if completing.is_over:
                 return
-            self._take(completing, partition, error)
-        self._settle(completing)
+            self._handle_outcome(completing, partition, error)
+        self._append_or_retry(completing)
 
     # Markers for other brokers
 
@@ -233,16 +233,18 @@ class TransactionCompletion:
         del self._senders[broker_id]
 
     async def _exchange(self, connection: NodeConnection, batch: Batch) -> None:
-        self._take_answers(batch, errors_of(await connection.request(markers_request(batch), self._timeout_ms)))
+        self._handle_response(batch, errors_of(await connection.request(markers_request(batch), self._timeout_ms)))
 
     def _sending_failed(self, broker_id: int, batch: Batch, reason: str) -> None:
         log.info("transaction markers for broker %d will be sent again: %s", broker_id, reason)
-        self._take_answers(batch, {})
+        self._handle_response(batch, {})
 
-    def _take_answers(self, batch: Batch, errors: Mapping[tuple[int, TopicPartition], ErrorCode]) -> None:
+    def _handle_response(self, batch: Batch, errors: Mapping[tuple[int, TopicPartition], ErrorCode]) -> None:
         for completing, partitions in batch:
             for partition in partitions:
                 if not completing.is_over:
                     missing = ErrorCode.NETWORK_EXCEPTION
-                    self._take(completing, partition, errors.get((completing.marker.producer_id, partition), missing))
-            self._settle(completing)
+                    self._handle_outcome(
+                        completing, partition, errors.get((completing.marker.producer_id, partition), missing)
+                    )
+            self._append_or_retry(completing)

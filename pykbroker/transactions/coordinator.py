@@ -196,7 +196,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         added = frozenset(partitions)
-        with suppress(CoordinatorError):  # which is that of the operation, too
+        with suppress(CoordinatorError):  # `_carry_out` raises the same error
             _, shard = self.runtime.find(transactional_id)
             if shard.must_prepare(transactional_id, added):
                 await in_turns(shard.prepare_partitions(transactional_id, added))
@@ -272,9 +272,9 @@ class TransactionCoordinator:
     ) -> Answer:
         """Commits or aborts; the decision is durable when this returns, the markers may be written later (P-132).
 
-        With `after_reply` they are, if the decision's record needs no replication: `after_reply` is then called with
-        the function that writes them. The caller must run that before another request is served, so that no client
-        finds the markers missing after the reply.
+        If the decision's record needs no replication, `after_reply` is called with a function that writes the markers.
+        The caller must run this function before another request is served, so that no client finds the markers missing
+        after the reply.
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
@@ -291,14 +291,14 @@ class TransactionCoordinator:
     ) -> Answer:
         """Applies an event to a transaction and waits until the resulting record is replicated."""
         try:
-            write = await self._begin(transactional_id, event, after_reply)
+            write = await self._begin_event(transactional_id, event, after_reply)
             await write.wait()
         except KafkaError as error:
             return Answer(error.error_code)
         outcome: Outcome = write.result.response
         return Answer(outcome.error, *outcome.answer)
 
-    async def _begin(
+    async def _begin_event(
         self, transactional_id: str, event: TransactionEvent, after_reply: AfterReply | None = None
     ) -> Write[TransactionResult]:
         """Applies an event, with a fresh producer id if it needs one, and appends the resulting record.
@@ -340,7 +340,7 @@ class TransactionCoordinator:
         from pykbroker.transactions.events import AbortLate
 
         try:
-            write = await self._begin(transactional_id, AbortLate(now_ms, self.level))
+            write = await self._begin_event(transactional_id, AbortLate(now_ms, self.level))
         except KafkaError as refusal:
             return refusal.error_code
         error: ErrorCode = write.append.error or write.result.response.error

@@ -18,7 +18,7 @@ class InitializeProducer:
         level: the finalized transaction.version.
 
     Attributes:
-        is_fencing: True if the event has aborted an ongoing transaction; the client then has to ask again (P-128).
+        is_fencing: True if the event has aborted an ongoing transaction; the client then has to retry (P-128).
     """
 
     __slots__ = ("_expected", "_level", "_timeout_ms", "is_fencing")
@@ -87,7 +87,7 @@ class AbortLate(NamedTuple):
     level: int
 
     def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
-        """Aborts it, unless it has ended, and the next one begun, while a producer id was awaited."""
+        """Aborts the transaction, unless it ended and the next one began while a producer id was allocated."""
         if transaction.has_timed_out(self.late_ms):
             return transaction.fence_and_abort(self.level, now_ms, fresh_id)
         return Outcome(ErrorCode.INVALID_TXN_STATE)

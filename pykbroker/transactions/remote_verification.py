@@ -93,7 +93,7 @@ class RemoteVerification:
             self._waiting[broker_id] = []
             sender = self._senders[broker_id] = BrokerSender(
                 connect=partial(self._connect, broker_id),
-                take=partial(self._take, broker_id),
+                take=partial(self._take_batch, broker_id),
                 exchange=self._exchange,
                 failed=partial(self._failed, broker_id),
                 ended=partial(self._forget_sender, broker_id),
@@ -103,7 +103,7 @@ class RemoteVerification:
         sender.wake()
         return await verification.wait_answer()
 
-    def _take(self, broker_id: int) -> Batch:
+    def _take_batch(self, broker_id: int) -> Batch:
         batch: Batch = {}
         later: list[PendingVerification] = []
         for verification in self._waiting[broker_id]:

@@ -188,7 +188,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
             self._encoded[transactional_id] = EncodedPartitions(every, level, encoded)
 
     def appended(self, result: TransactionResult, now_ms: int, first_offset: int) -> None:
-        """Makes the ids busy whose tombstones are in flight, so that no transaction begins."""
+        """Makes ids with tombstones in flight busy, so that they begin no transaction."""
         for transactional_id, state in result.records:
             if state is None:
                 self.transactions[transactional_id].expire()

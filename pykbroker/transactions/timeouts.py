@@ -22,8 +22,8 @@ class TransactionTimeouts:
     Args:
         runtime: the coordinator runtime, with the shards.
         config: the broker's settings: intervals of the checks, time after which a transactional id expires.
-        abort: aborts a transaction that is late at a time in ms, and fences its producer. Returns the error without
-            waiting until the abort is replicated.
+        abort: aborts a transaction that had timed out at a time in ms, and fences its producer. Returns the error
+            without waiting until the abort is replicated.
     """
 
     def __init__(

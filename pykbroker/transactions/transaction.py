@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     """Result of an event.
 
     Attributes:
-        error: the error, with which nothing changes; NONE without a `state` if the request was done before.
+        error: NONE, or the error of a request that changes nothing. NONE without a `state`: a retry, done before.
         state: state to be appended; `Transaction.on_stored` or `fail` must follow.
         needs_producer_id: the event must be repeated with a fresh producer id, because the epochs have run out.
         answer: producer id and epoch for the client.
@@ -101,7 +101,9 @@ class Transaction:
             if fresh_id is None:
                 return NEEDS_PRODUCER_ID
             last = NO_EPOCH if expected is None else current.producer_epoch
-            return self._begin(fresh._replace(producer_id=fresh_id, producer_epoch=0, last_producer_epoch=last))
+            return self._prepare_transition(
+                fresh._replace(producer_id=fresh_id, producer_epoch=0, last_producer_epoch=last)
+            )
         if current.is_epoch_exhausted:
             return Outcome(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's error for an epoch that is not the current one
         if expected is None:
@@ -115,7 +117,7 @@ class Transaction:
             )  # a retry, without another producer in between
         else:
             return Outcome(ErrorCode.PRODUCER_FENCED)
-        return self._begin(fresh._replace(producer_epoch=epochs[0], last_producer_epoch=epochs[1]))
+        return self._prepare_transition(fresh._replace(producer_epoch=epochs[0], last_producer_epoch=epochs[1]))
 
     def _may_initialize(self, producer_id: int, epoch: int) -> bool:
         current = self.current
@@ -145,7 +147,7 @@ class Transaction:
         is_ongoing = current.state is TransactionState.ONGOING
         if is_ongoing and partitions <= current.partitions:
             return Outcome()
-        return self._begin(
+        return self._prepare_transition(
             current._replace(
                 state=TransactionState.ONGOING,
                 previous_producer_id=current.producer_id,
@@ -246,7 +248,7 @@ class Transaction:
                     return NEEDS_PRODUCER_ID
                 next_id = fresh_id
             epoch, last = min(epoch + 1, LAST_EPOCH), epoch
-        outcome = self._begin(
+        outcome = self._prepare_transition(
             current._replace(
                 state=_prepared_state(is_commit),
                 previous_producer_id=current.producer_id,
@@ -306,7 +308,7 @@ class Transaction:
 
     # The log
 
-    def _begin(self, state: LoggedState) -> Outcome:
+    def _prepare_transition(self, state: LoggedState) -> Outcome:
         self.pending = state
         return Outcome(state=state, answer=(state.producer_id, state.producer_epoch))
 

@@ -70,7 +70,7 @@ EXCEPTIONS = {
         "replication.replication_tasks.ReplicationTasks._start",
         "requests.share_requests.watch_connection",
         "share_partitions.registry.SharePartitions._begin_end",
-        "share_partitions.registry.SharePartitions._forget",
+        "share_partitions.registry.SharePartitions._remove_leader",
         "share_partitions.registry.SharePartitions.find_or_load",
         "transactions.completion.TransactionCompletion._send",
         "transactions.coordinator.TransactionCoordinator._make_shard",

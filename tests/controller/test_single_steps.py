@@ -92,16 +92,16 @@ def test_a_leader_that_cannot_write_resigns() -> None:
         raise failure
 
     message: Any = object()
-    RaftDriver.step_or_resign(fake(step=fail, _give_up=given_up.append), message)
+    RaftDriver.step_or_resign(fake(step=fail, _undo_append_and_resign=given_up.append), message)
     assert given_up == [failure]
 
 
 def test_an_update_of_a_voter_before_the_first_commit_of_a_leader_is_tried_again() -> None:
     ended: list[ErrorCode] = []
     voter = fake(kraft_versions=(0, 1), supports=lambda level: True)
-    changes = fake(_replica=fake(kraft_version=1, voters=[]), _is_committed=False, _end=ended.append)
+    changes = fake(_replica=fake(kraft_version=1, voters=[]), _is_committed=False, _end_change=ended.append)
     response = fake(error=ErrorCode.NONE, versions=(0, 1))
-    VoterChanges._go_on_updating(changes, fake(), voter, response)
+    VoterChanges._continue_updating(changes, fake(), voter, response)
     assert ended == [ErrorCode.REQUEST_TIMED_OUT]
 
 
@@ -179,4 +179,4 @@ async def test_a_broker_that_comes_back_is_not_fenced() -> None:
     )
     heartbeats: Any = fake(has_session=lambda *_: True)
     refuses: Any = None
-    await ActiveController._fence_gone(controller, heartbeats, refuses, 1, 5)
+    await ActiveController._fence_ended_process(controller, heartbeats, refuses, 1, 5)

@@ -110,7 +110,7 @@ def parse_start_options(words: list[str]) -> StartOptions:
                 raise UsageError(f"{name} needs a value: {name} {metavar}")
             value = words[position]
             position += 1
-        _set(options, name, value, is_flag=metavar is None)
+        _set_option(options, name, value, is_flag=metavar is None)
     return options
 
 
@@ -124,7 +124,7 @@ def _unknown(word: str, names: list[str]) -> str:
     return f"unknown option {word}{hint}"
 
 
-def _set(options: StartOptions, name: str, value: str, *, is_flag: bool) -> None:
+def _set_option(options: StartOptions, name: str, value: str, *, is_flag: bool) -> None:
     if name == "--port":
         options.port = parse_port(value)
     elif name == "--nodes":

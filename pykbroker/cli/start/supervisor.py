@@ -107,7 +107,7 @@ class Supervisor:
             if left == 0:  # the deadline of the stop is over
                 self._kill_all()
         for node in self._nodes:
-            self._pass_on(node)
+            self._forward_output(node)
         return EXIT_FAILED if self._has_failed else 0
 
     def _catch_signals(self) -> None:  # pragma: no cover: the process of --nodes
@@ -144,7 +144,7 @@ class Supervisor:
         node = Node(node_id, pid, output, ready, lifeline)
         self._nodes.append(node)
         os.set_blocking(output, False)
-        self._selector.register(output, selectors.EVENT_READ, lambda _: self._pass_on(node))
+        self._selector.register(output, selectors.EVENT_READ, lambda _: self._forward_output(node))
         self._selector.register(ready, selectors.EVENT_READ, lambda _: self._on_ready(node))
 
     def _run_node_in_fork(self, node_id: int, ready: int) -> int:  # pragma: no cover: a fork of the process of --nodes
@@ -171,9 +171,9 @@ class Supervisor:
         if text:
             node.address = text
             if all(node.address and node.is_running for node in self._nodes) and not self._signals:
-                self._announce()
+                self._create_topics_and_announce()
 
-    def _announce(self) -> None:
+    def _create_topics_and_announce(self) -> None:
         if self._options.topics:
             from concurrent.futures import ThreadPoolExecutor
             from functools import partial
@@ -233,7 +233,7 @@ class Supervisor:
             return node.address or ""
         return host_and_port(host_to_advertise(address), address.port)
 
-    def _pass_on(self, node: Node) -> None:
+    def _forward_output(self, node: Node) -> None:
         """Prints the new output of a node, each line with the node's id; the last one too if it has no line break."""
         while True:
             try:
@@ -261,7 +261,7 @@ class Supervisor:
             if pid == 0:
                 continue
             node.status = status
-            self._pass_on(node)
+            self._forward_output(node)
             node.close_lifeline()
             if self._signals:
                 self._close_lifelines_without_majority()

@@ -21,7 +21,8 @@ def assign_range(group: GroupSpec, partition_counts: Mapping[bytes, int]) -> Ste
     )
     targets: dict[str, Assignment] = {member_id: {} for member_id in ordered}
     subscriptions = dict.fromkeys(members[member_id].topic_ids for member_id in ordered)
-    # By which of the subscriptions have a topic: of very many members and topics there are few such combinations.
+    # A flag for each subscription, True if it has the topic -> the topic's subscribers. Even with very many members and
+    # topics there are few such combinations.
     subscribers_of: dict[tuple[bool, ...], list[str]] = {}
     done = 0
     for topic_id, partition_count in partition_counts.items():

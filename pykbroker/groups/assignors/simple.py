@@ -1,4 +1,4 @@
-"""The simple assignor of share groups: members share partitions, each as many as every other as far as possible.
+"""The simple assignor of share groups: members share partitions and get equal numbers of them as far as possible.
 
 A partition goes to `sharing` members: members / partitions, rounded up. Members keep what they have as long as neither
 they nor the partition has too much. With different subscriptions every topic is shared among its subscribers alone.
@@ -74,7 +74,7 @@ def _share_all(
         present[member_id] = yield from _present(member, targets)
         results[member_id] = {topic_id: [] for topic_id in member.assigned if topic_id in targets}
     everything = [partition for partitions in targets.values() for partition in partitions]
-    yield from _share(everything, list(members), present, indices, results, partition_hash)
+    yield from _share_partitions(everything, list(members), present, indices, results, partition_hash)
 
 
 def _share_each_topic(
@@ -98,7 +98,7 @@ def _share_each_topic(
         present = {member_id: _present_of(members[member_id], topic_id) for member_id in having[topic_id]}
         for member_id in present:
             results[member_id][topic_id] = []
-        yield from _share(partitions, subscribers[topic_id], present, indices, results, _number)
+        yield from _share_partitions(partitions, subscribers[topic_id], present, indices, results, _number)
     for member_id, member in members.items():
         for topic_id, present_partitions in member.assigned.items():
             if topic_id not in targets:
@@ -118,7 +118,7 @@ def _number(partition: _Partition) -> int:
     return partition[1]
 
 
-def _share(
+def _share_partitions(
     targets: Sequence[_Partition],
     subscribers: Sequence[str],
     present: Mapping[str, Sequence[_Partition]],
@@ -137,7 +137,7 @@ def _share(
         hash_of: the hash code of a partition.
     """
     sharing = -(-len(subscribers) // len(targets)) if targets else 0
-    room = _room(sharing * len(targets), subscribers)
+    room = _fair_counts(sharing * len(targets), subscribers)
     is_long = len(targets) > PIECE
     owned: dict[str, dict[_Partition, None]] = {}
     for member_id, partitions in present.items():
@@ -158,7 +158,7 @@ def _share(
         ordered = yield from table_order_in_steps(reversed(holders), hash_of, table_size_of_items(len(targets)))
         if is_long:
             yield
-        _fill({partition: holders[partition] for partition in ordered}, sharing, unfilled, owned, room)
+        _fill_members({partition: holders[partition] for partition in ordered}, sharing, unfilled, owned, room)
     for member_id, kept in owned.items():
         if is_long:
             yield
@@ -218,13 +218,13 @@ def _in_order(sharers: Sequence[str], indices: Mapping[str, int]) -> list[str]:
     return [by_index[index] for index in number_order(sorted(by_index))]
 
 
-def _room(total: int, subscribers: Sequence[str]) -> dict[str, int]:
+def _fair_counts(total: int, subscribers: Sequence[str]) -> dict[str, int]:
     """The number of partitions that each subscriber should have; they differ by one at most."""
     share = total / len(subscribers)
     return {member_id: ceil(share * (index + 1)) - ceil(share * index) for index, member_id in enumerate(subscribers)}
 
 
-def _fill(
+def _fill_members(
     holders: Mapping[_Partition, list[str]],
     sharing: int,
     unfilled: list[str],

@@ -57,7 +57,7 @@ def _assign_homogeneous(
     unfilled: list[tuple[str, int]] = []
     for index, (member_id, member) in enumerate(members.items()):
         room = quota + (extra > 0)
-        target, room = yield from _keep(member, subscribed, room, free)
+        target, room = yield from _keep_assigned(member, subscribed, room, free)
         uses_extra = extra > 0
         # The last members must take the extra partitions that are left.
         if room > 0 and uses_extra and len(members) - index > extra:
@@ -67,13 +67,13 @@ def _assign_homogeneous(
             unfilled.append((member_id, room))
         extra -= uses_extra
         targets[member_id] = target
-    yield from _fill(targets, unfilled, free)
+    yield from _assign_free(targets, unfilled, free)
     for member_id, target in targets.items():
         targets[member_id] = yield from as_copied(target, members[member_id].assigned)
     return targets
 
 
-def _keep(
+def _keep_assigned(
     member: MemberSpec, subscribed: frozenset[bytes], room: int, free: list[tuple[bytes, int]]
 ) -> Steps[tuple[Assignment, int]]:
     """The part of its assignment that a member keeps, and the room that is left; the rest goes to `free`."""
@@ -97,7 +97,7 @@ def _keep(
     return target, room
 
 
-def _fill(
+def _assign_free(
     targets: dict[str, Assignment], unfilled: list[tuple[str, int]], free: list[tuple[bytes, int]]
 ) -> Steps[None]:
     """Gives the free partitions to the members with room, in order."""

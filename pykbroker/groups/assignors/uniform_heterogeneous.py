@@ -49,11 +49,11 @@ class _Levels:
 
     def ascending(self, members: int) -> Iterator[tuple[int, int]]:
         """Number of partitions and members that have so many, of those in a set, from the least loaded on."""
-        return self._of(members, self._sizes)
+        return self._levels_of(members, self._sizes)
 
     def descending(self, members: int) -> Iterator[tuple[int, int]]:
         """As `ascending`, from the most loaded on."""
-        return self._of(members, reversed(self._sizes))
+        return self._levels_of(members, reversed(self._sizes))
 
     def imbalance(self, members: int) -> int:
         """Difference in partitions between the most and the least loaded of some members."""
@@ -71,7 +71,7 @@ class _Levels:
             insort(self._sizes, new_size)
         self._members[new_size] = self._members.get(new_size, 0) | 1 << index
 
-    def _of(self, members: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    def _levels_of(self, members: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
         for size in sizes:
             found = self._members[size] & members
             if found:
@@ -218,10 +218,10 @@ class _Balancer:
     def assign(self) -> Steps[dict[str, Assignment]]:
         yield
         self._sort()
-        yield from self._keep()
+        yield from self._keep_assigned()
         self._levels = _Levels(self._sizes)
         for count, topic_id in enumerate(self._order, 1):
-            self._give_free(topic_id)
+            self._assign_free(topic_id)
             if not count % PIECE:
                 yield
         yield from self._balance()
@@ -243,7 +243,7 @@ class _Balancer:
                 target[topic_id] = Partitions(changed[topic_id].in_order())
         return target
 
-    def _keep(self) -> Steps[None]:
+    def _keep_assigned(self) -> Steps[None]:
         done = 0
         for index, (_, member) in enumerate(self._members):
             for topic_id, partitions in member.assigned.items():
@@ -258,9 +258,9 @@ class _Balancer:
                         owners[partition] = index
                         self._sizes[index] += 1
                     else:
-                        self._set(index, topic_id).remove(partition)
+                        self._partitions_to_change(index, topic_id).remove(partition)
 
-    def _give_free(self, topic_id: bytes) -> None:
+    def _assign_free(self, topic_id: bytes) -> None:
         owners = self._owners[topic_id]
         free = [partition for partition, owner in enumerate(owners) if owner == NO_OWNER]
         if not free:
@@ -270,7 +270,7 @@ class _Balancer:
         for partition, (_, index) in zip(free, takers, strict=False):
             owners[partition] = index
             self._add_size(index, 1, before)
-            self._set(index, topic_id).add(partition)
+            self._partitions_to_change(index, topic_id).add(partition)
         self._move_levels(before)
 
     def _add_size(self, index: int, change: int, before: dict[int, int]) -> None:
@@ -283,7 +283,7 @@ class _Balancer:
         for index, size in before.items():
             self._levels.move(index, size, self._sizes[index])
 
-    def _set(self, index: int, topic_id: bytes) -> _Set:
+    def _partitions_to_change(self, index: int, topic_id: bytes) -> _Set:
         """The partitions of a topic that a member has, to be changed."""
         found = self._changed[index].get(topic_id)
         if found is None:
@@ -327,8 +327,8 @@ class _Balancer:
             if giver_size - taker_size <= 1:
                 break
             partition = owned.move_last(giver, taker)
-            self._set(giver, topic_id).remove(partition)
-            self._set(taker, topic_id).add(partition)
+            self._partitions_to_change(giver, topic_id).remove(partition)
+            self._partitions_to_change(taker, topic_id).add(partition)
             self._add_size(giver, -1, before)
             self._add_size(taker, 1, before)
         self._move_levels(before)

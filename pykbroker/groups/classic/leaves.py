@@ -18,7 +18,7 @@ def leave(group: Group, identities: list[MemberIdentity], now_ms: int) -> tuple[
         MemberResponse(
             member_id=identity.member_id,
             group_instance_id=identity.group_instance_id,
-            error_code=_remove(group, identity, result),
+            error_code=_remove_member(group, identity, result),
         )
         for identity in identities
     ]
@@ -32,7 +32,7 @@ def leave(group: Group, identities: list[MemberIdentity], now_ms: int) -> tuple[
     return responses, result
 
 
-def _remove(group: Group, identity: MemberIdentity, result: GroupResult) -> ErrorCode:
+def _remove_member(group: Group, identity: MemberIdentity, result: GroupResult) -> ErrorCode:
     member_id = identity.member_id
     if member_id == "":
         owner_id = group.members.static_ids.get(identity.group_instance_id or "")

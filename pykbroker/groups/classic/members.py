@@ -14,7 +14,7 @@ Waiter = object
 """A parked request, made by the coordinator; compared by identity, its attributes are not used here."""
 
 ANSWERED: Waiter = object()
-"""In place of a parked request that was answered with an error before its phase has ended; its member still waits."""
+"""Stands for a parked request that was answered with an error before the phase ended. Its member still waits."""
 
 
 @dataclass(slots=True, eq=False)

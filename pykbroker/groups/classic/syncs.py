@@ -12,7 +12,7 @@ from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 def sync(group: Group, request: SyncGroupRequest, waiter: Waiter) -> GroupResult:
     """Answers a sync in this result or parks it; the leader's sync gives a record with the assignments."""
     result = GroupResult()
-    error = _check(group, request)
+    error = _check_sync(group, request)
     if error is not ErrorCode.NONE:
         result.reply(waiter, SyncGroupResponse(error_code=error))
         return result
@@ -34,7 +34,7 @@ def sync(group: Group, request: SyncGroupRequest, waiter: Waiter) -> GroupResult
     return result
 
 
-def _check(group: Group, request: SyncGroupRequest) -> ErrorCode:
+def _check_sync(group: Group, request: SyncGroupRequest) -> ErrorCode:
     error = group.validate_member(request.member_id, request.group_instance_id)
     if error is not ErrorCode.NONE:
         return error

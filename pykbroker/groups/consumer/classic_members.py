@@ -45,7 +45,7 @@ from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 from pykbroker.protocol.steps import finished
 
 NO_REBALANCE_TIMEOUT = -1
-"""In place of a rebalance timeout: the member keeps the one that it has."""
+"""Rebalance timeout of a request without one: the member keeps its present timeout."""
 
 
 def join(
@@ -116,7 +116,7 @@ def _join(
             )
         )
     assert updated.classic is not None
-    # Last, as nothing may fail after it: it notes that the resolution is running.
+    # Last, because it marks the resolution as running: nothing may fail after it.
     result.regex_refresh = refresh_needed(group, member, updated, context)
     response = JoinGroupResponse(
         member_id=updated.member_id,

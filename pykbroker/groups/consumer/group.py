@@ -157,7 +157,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         """Adds a member or replaces the one with its id."""
         old = self.members.get(new.member_id)
         super().replace_member(new)
-        self._forget(old)
+        self._unindex_member(old)
         self._take_ownership(new)
         if new.server_assignor is not None:
             self._assignors[new.server_assignor] = self._assignors.get(new.server_assignor, 0) + 1
@@ -185,7 +185,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
 
     def remove_member(self, member_id: str) -> None:
         """Removes a member, if it is there."""
-        self._forget(self.members.get(member_id))
+        self._unindex_member(self.members.get(member_id))
         super().remove_member(member_id)
 
     def _take_ownership(self, new: ConsumerMember) -> None:
@@ -212,7 +212,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
                 if not epochs:
                     del owner_epochs[topic_id]
 
-    def _forget(self, old: ConsumerMember | None) -> None:
+    def _unindex_member(self, old: ConsumerMember | None) -> None:
         if old is None:
             return
         self._end_ownership(old)

@@ -217,7 +217,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
     away = member._replace(
         member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
         pending_revocation=NO_PARTITION_EPOCHS,
-        # The member that comes back gets them from epoch 0 on, under its new id.
+        # The static member that rejoins, under a new member id, gets the partitions with assignment epoch 0.
         assigned={topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()},
     )
     note = f"group {group.group_id}: static member {member.member_id} ({member.instance_id}) has left and may come back"

@@ -119,7 +119,7 @@ class ConsumerMember(NamedTuple):
         """The member with the current assignment of a record; without any for a tombstone."""
         if value is None:
             epoch = LEAVE_GROUP_MEMBER_EPOCH
-            return self._with(epoch, epoch, self.state, NO_PARTITION_EPOCHS, NO_PARTITION_EPOCHS)
+            return self._with_assignment(epoch, epoch, self.state, NO_PARTITION_EPOCHS, NO_PARTITION_EPOCHS)
         epoch = value.member_epoch
         assigned = _partition_epochs(value.assigned_partitions, epoch)
         return self.with_partitions(value, assigned, _partition_epochs(value.partitions_pending_revocation, epoch))
@@ -129,9 +129,9 @@ class ConsumerMember(NamedTuple):
     ) -> ConsumerMember:
         """As `with_current_assignment`, with the partitions of the record."""
         state = MemberState(value.state) if value.state in _STATES else MemberState.UNKNOWN
-        return self._with(value.member_epoch, value.previous_member_epoch, state, assigned, pending)
+        return self._with_assignment(value.member_epoch, value.previous_member_epoch, state, assigned, pending)
 
-    def _with(
+    def _with_assignment(
         self, epoch: int, previous: int, state: MemberState, assigned: PartitionEpochs, pending: PartitionEpochs
     ) -> ConsumerMember:
         return ConsumerMember(

@@ -77,11 +77,11 @@ def reconcile(
             ErrorCode.FENCED_MEMBER_EPOCH,
             "The consumer group member is in a unknown state. The member must abandon all its partitions and rejoin.",
         )
-    then = yield from _next(member, target, subscribed_ids, owner_epoch)
-    return (yield from _advance(member, target, then, owned))
+    then = yield from _next_partitions(member, target, subscribed_ids, owner_epoch)
+    return (yield from _advance_to_target(member, target, then, owned))
 
 
-def _next(
+def _next_partitions(
     member: ConsumerMember,
     target: Target,
     subscribed_ids: frozenset[bytes],
@@ -111,7 +111,7 @@ def _next(
     return _Next(kept_of, revoked_of, free_of, has_unreleased)
 
 
-def _advance(
+def _advance_to_target(
     member: ConsumerMember, target: Target, then: _Next, owned: OwnedPartitions | None
 ) -> Steps[ConsumerMember]:
     if then.revoked and _owns_any(owned, then.revoked):

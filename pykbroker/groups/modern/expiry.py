@@ -32,7 +32,7 @@ def fence_due(
         due: a timer that was due.
         fence: returns the records that remove a member.
     """
-    if not _counts(due, group):
+    if not _is_valid_timer(due, group):
         return None
     kind, member_id, epoch = due
 
@@ -45,7 +45,7 @@ def fence_due(
     return result
 
 
-def _counts(timer: DueTimer, group: EpochGroup[Any, Any]) -> bool:
+def _is_valid_timer(timer: DueTimer, group: EpochGroup[Any, Any]) -> bool:
     """False for the timer of a member that has left, and for the rebalance timer of a revocation that does not last.
 
     Such a revocation was confirmed, could not be appended, or is part of a heartbeat that failed later: the member has

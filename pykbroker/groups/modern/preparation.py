@@ -116,7 +116,7 @@ def prepare_write(
         try:
             group = groups.get_or_make(group_id, found, is_joining=is_joining)
             steps = compute(groups, group, clock_ms(), *arguments)
-            result = yield from _while_unchanged(steps, seen, groups, group_id, find)
+            result = yield from _run_while_unchanged(steps, seen, groups, group_id, find)
         except GroupError:
             return None
         if result is not None:
@@ -124,7 +124,7 @@ def prepare_write(
     return None
 
 
-def _while_unchanged(
+def _run_while_unchanged(
     steps: Steps[R], seen: SeenState, groups: GroupsOfType, group_id: str, find: FindGroup
 ) -> Steps[R | None]:
     """Result of the work; None as soon as the state has changed between two steps."""

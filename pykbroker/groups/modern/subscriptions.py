@@ -53,18 +53,18 @@ class Subscriptions:
         old_names = frozenset() if old is None else old.subscribed_topic_names
         new_names = frozenset() if new is None else new.subscribed_topic_names
         if old_names != new_names:
-            _count(self.by_name, old_names, -1)
-            _count(self.by_name, new_names, 1)
+            _add_to_counts(self.by_name, old_names, -1)
+            _add_to_counts(self.by_name, new_names, 1)
         old_regex = None if old is None else old.subscribed_topic_regex
         new_regex = None if new is None else new.subscribed_topic_regex
         if old_regex != new_regex:
-            _count(self.regexes, (old_regex,) if old_regex else (), -1)
-            _count(self.regexes, (new_regex,) if new_regex else (), 1)
+            _add_to_counts(self.regexes, (old_regex,) if old_regex else (), -1)
+            _add_to_counts(self.regexes, (new_regex,) if new_regex else (), 1)
 
     def replace_resolved(self, old: Iterable[str], new: Iterable[str]) -> None:
         """Counts the topics of a regular expression that was resolved again."""
-        _count(self.by_regex, old, -1)
-        _count(self.by_regex, new, 1)
+        _add_to_counts(self.by_regex, old, -1)
+        _add_to_counts(self.by_regex, new, 1)
 
     def are_homogeneous(self, member_count: int) -> bool:
         """True if all members subscribe to the same topics, by name or by one regular expression."""
@@ -110,7 +110,7 @@ class SharedNames:
             del self._users[names]
 
 
-def _count(counts: dict[str, int], names: Iterable[str], change: int) -> None:
+def _add_to_counts(counts: dict[str, int], names: Iterable[str], change: int) -> None:
     for name in names:
         count = counts.get(name, 0) + change
         if count > 0:

@@ -17,7 +17,7 @@ class TimerKind(StrEnum):
     INITIAL_REBALANCE = "initial rebalance"
     """Delay of a Streams group's first assignment, under the empty member id."""
 
-    # That of Enum is a function in Python, which every access to `MemberTimers` would call.
+    # Enum's own `__hash__` is a Python function, which every access to `MemberTimers` would call.
     __hash__ = str.__hash__
 
 
@@ -46,7 +46,7 @@ class MemberTimers:
 
     def schedule(self, kind: TimerKind, member_id: str, deadline_ms: int, epoch: int | None = None) -> None:
         """Starts a timer, or moves its deadline."""
-        self._deadlines.pop((kind, member_id), None)  # of timers with one deadline the first that was started is first
+        self._deadlines.pop((kind, member_id), None)  # timers with equal deadlines run in the order of their starts
         self._deadlines[kind, member_id] = deadline_ms, epoch
         if self.wake_ms is None or deadline_ms < self.wake_ms:
             self.wake_ms = deadline_ms

@@ -80,7 +80,7 @@ class GroupTopics:
         if found is None:
             topics = self._image.topics_by_name
             found = frozenset([topics[name].topic_id for name in known if name in topics])
-            self._keep(self._results.ids, known, found)
+            self._keep_result(self._results.ids, known, found)
         return found
 
     def partition_counts(self, names: Iterable[str]) -> Steps[Mapping[bytes, int]]:
@@ -102,7 +102,7 @@ class GroupTopics:
                 if not number % PIECE:
                     yield
             found = counts
-            self._keep(results, known, found)
+            self._keep_result(results, known, found)
         return found
 
     @property
@@ -135,10 +135,10 @@ class GroupTopics:
                 if name not in hashes:
                     self.prepare_hash(name)
             result = group_hash([(name, hashes[name]) for name in known if name in hashes])
-            self._keep(self._results.hashes, known, result)
+            self._keep_result(self._results.hashes, known, result)
         return result
 
-    def _keep(self, results: dict[frozenset[str], R], names: frozenset[str], result: R) -> None:
+    def _keep_result(self, results: dict[frozenset[str], R], names: frozenset[str], result: R) -> None:
         """Keeps a result for many topics, which the members of a large group ask for again and again."""
         if len(names) > PIECE:
             if len(results) >= RESULTS_MAX:
@@ -147,7 +147,7 @@ class GroupTopics:
 
     def _forget_results(self, changed: set[str]) -> None:
         """Forgets the results for sets that name one of these topics."""
-        self._results = _Results(*(_without(results, changed) for results in self._results))
+        self._results = _Results(*(_results_without(results, changed) for results in self._results))
 
     def prepare_hash(self, name: str) -> None:
         """Computes the hash of a topic, if it exists, for later calls of `hash_of`."""
@@ -185,7 +185,7 @@ class GroupTopics:
         }
 
 
-def _without(results: dict[frozenset[str], R], changed: set[str]) -> dict[frozenset[str], R]:
+def _results_without(results: dict[frozenset[str], R], changed: set[str]) -> dict[frozenset[str], R]:
     return {names: result for names, result in results.items() if names.isdisjoint(changed)}
 
 

@@ -67,7 +67,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         self.initialized: dict[bytes, TopicState] = {}
         self.deleting: frozenset[bytes] = frozenset()
         self.has_state_record = False
-        # Number of changes after which it was last found out, and the answer.
+        # `changes` at the last `_find_unassigned`, and its result.
         self._unassigned = (-1, False)
         # Numbers of changes, of the group and of the topics, after which no state was missing.
         self._complete = (-1, -1)

@@ -199,7 +199,7 @@ def _initialize_missing(
     retry_ms = context.settings.initialize_retry_interval_ms
     missing = yield from missing_partitions(group, sorted(raised.topics), context.topics, context.now_ms, retry_ms)
     if not missing:
-        # One that is being initialized is missing again after a while.
+        # A partition that is being initialized counts as missing again after the retry interval.
         if not raised.is_raised and not group.initializing:
             group.note_all_states(context.topics)
         return

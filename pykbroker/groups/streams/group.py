@@ -147,7 +147,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     # Changes
 
     def set_configured(self, configured: ConfiguredTopology, metadata_hash: int) -> None:
-        """Takes a topology that was configured; the topics behind endpoints may be others now."""
+        """Sets the configured topology, and drops the endpoints: their topics may have changed."""
         self.configured = configured
         self.configured_hash = metadata_hash
         self._task_count = sum(found.task_count for found in (configured.subtopologies or {}).values())
@@ -177,7 +177,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
 
     def replace_member(self, new: StreamsMember) -> None:
         """Adds a member or replaces the one with its id."""
-        self._forget(self.members.get(new.member_id))
+        self._unindex_member(self.members.get(new.member_id))
         self.members[new.member_id] = new
         self.endpoints.pop(new.member_id, None)
         for tasks in (new.assigned, new.pending_revocation):
@@ -190,12 +190,12 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
 
     def remove_member(self, member_id: str) -> None:
         """Removes a member, if it is there; the last one takes a request to shut down with it."""
-        self._forget(self.members.pop(member_id, None))
+        self._unindex_member(self.members.pop(member_id, None))
         self.endpoints.pop(member_id, None)
         if not self.members:
             self.shutdown_member_id = None
 
-    def _forget(self, old: StreamsMember | None) -> None:
+    def _unindex_member(self, old: StreamsMember | None) -> None:
         if old is None:
             return
         for tasks in (old.assigned, old.pending_revocation):

@@ -77,10 +77,10 @@ class Outcome(NamedTuple):
     """The result of a heartbeat beside its records.
 
     Attributes:
-        epoch: the group epoch after it.
+        epoch: the group epoch after the heartbeat.
         configured: the topology matched with the topics.
-        statuses: the first ones of the response.
-        member: the member after it.
+        statuses: the first statuses of the response; `finish_heartbeat` may add others.
+        member: the member after the heartbeat.
         has_moved: True if its assignment has changed.
         listed: the tasks of each role for the response; None if it has none.
     """
@@ -236,12 +236,12 @@ def _find_or_add(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, own
     member = group.find_member(request.member_id)
     if epoch == member.member_epoch:
         return member
-    if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_no_more(member, owned):
+    if epoch == member.previous_member_epoch and epoch < member.member_epoch and _owns_only_assigned(member, owned):
         return member
     raise fenced_member_epoch(STREAMS_GROUP_TYPE, epoch, member.member_epoch)
 
 
-def _has_no_more(member: StreamsMember, owned: Tasks | None) -> bool:
+def _owns_only_assigned(member: StreamsMember, owned: Tasks | None) -> bool:
     if owned is None:
         return False
     roles = ((owned.active, member.assigned.active), (owned.standby, member.assigned.standby))

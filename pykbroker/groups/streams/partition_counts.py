@@ -144,9 +144,9 @@ def _copartitioned(
     repartitions = {name: count_of(name) for name in group if name in fixed or name in flexible}
     others = {name: count_of(name) for name in group if name not in repartitions}
     if others:
-        count = _same(others.values(), others)
+        count = _common_count(others.values(), others)
     elif fixed:
-        count = _same(map(count_of, fixed), repartitions)
+        count = _common_count(map(count_of, fixed), repartitions)
     else:
         count = max(repartitions.values())
     for name, own in repartitions.items():
@@ -158,7 +158,7 @@ def _copartitioned(
     return dict.fromkeys(repartitions, count)
 
 
-def _same(counts: Iterable[int], named: Mapping[str, int]) -> int:
+def _common_count(counts: Iterable[int], named: Mapping[str, int]) -> int:
     found = list(counts)
     if any(count != found[0] for count in found):
         listed = ", ".join(f"{name}={named[name]}" for name in sorted(named))

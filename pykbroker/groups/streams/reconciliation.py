@@ -51,10 +51,10 @@ def reconcile(
         if owned is None or any(owned):
             raise GroupError(ErrorCode.FENCED_MEMBER_EPOCH, UNKNOWN_STATE)
         epoch = target_epoch
-    return (yield from _next(group, member, epoch, target_epoch, target, owned))
+    return (yield from _next_tasks(group, member, epoch, target_epoch, target, owned))
 
 
-def _next(
+def _next_tasks(
     group: StreamsGroup, member: StreamsMember, epoch: int, target_epoch: int, target: Tasks, owned: Tasks | None
 ) -> Steps[StreamsMember]:
     process_id = member.process_id

@@ -55,8 +55,8 @@ class MemberTasks(NamedTuple):
         """True if one of these tasks is among those that a member reports in the same role."""
         return (
             any(not owned.active.get(key, frozenset()).isdisjoint(epochs) for key, epochs in self.active.items())
-            or _have_common(self.standby, owned.standby)
-            or _have_common(self.warmup, owned.warmup)
+            or _have_common_tasks(self.standby, owned.standby)
+            or _have_common_tasks(self.warmup, owned.warmup)
         )
 
 
@@ -76,5 +76,5 @@ def _merged(first: TaskMap, second: TaskMap) -> TaskMap:
     return merged
 
 
-def _have_common(first: TaskMap, second: TaskMap) -> bool:
+def _have_common_tasks(first: TaskMap, second: TaskMap) -> bool:
     return any(not numbers.isdisjoint(second.get(key, frozenset())) for key, numbers in first.items())

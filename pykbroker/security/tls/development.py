@@ -296,7 +296,7 @@ def _write(path: str, text: str, mode: int) -> None:
     """Replaces a file in one step; a key is never readable by other users, nor written through a link of theirs."""
     temporary = f"{path}.new"
     with contextlib.suppress(FileNotFoundError):
-        # One that an earlier start has left behind may have other permissions.
+        # A file that an earlier start has left behind may have other permissions.
         os.unlink(temporary)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with open(descriptor, "w", encoding="utf-8") as file:

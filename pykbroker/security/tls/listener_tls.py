@@ -46,7 +46,7 @@ class ListenerTls:
     def __init__(self, name: str, settings: TlsSettings, *, is_between_nodes: bool = False) -> None:
         self._name = name
         self._is_between_nodes = is_between_nodes
-        self._take(_Loaded(settings))
+        self._use_loaded(_Loaded(settings))
         if is_between_nodes and self._loaded.stores.keys:
             _check_handshake(
                 self._loaded,
@@ -55,7 +55,7 @@ class ListenerTls:
                 "with those settings",
             )
 
-    def _take(self, loaded: _Loaded) -> None:
+    def _use_loaded(self, loaded: _Loaded) -> None:
         self._loaded = loaded
         self.server = loaded.server
         self.client = loaded.client
@@ -92,14 +92,14 @@ class ListenerTls:
             ConfigError: as `check`; everything stays as it is.
         """
         if settings != self._loaded.settings or self._loaded.is_outdated:
-            self._take(self._prepared(settings))
+            self._use_loaded(self._prepared(settings))
             log.info("listener %s uses new TLS settings: %s", self._name, self._loaded)
 
     def take_changed_files(self) -> None:
         """Reads the stores again if their files have changed. A file that cannot be used is logged, once."""
         if self._loaded.is_outdated:
             try:
-                self._take(self._prepared(self._loaded.settings))
+                self._use_loaded(self._prepared(self._loaded.settings))
             except ConfigError as error:
                 log.error("listener %s keeps its certificates, as the changed ones are refused: %s", self._name, error)
                 self._loaded.remember_files()
@@ -141,13 +141,13 @@ class _Loaded:
 
     def _current(self) -> list[_Stamp]:
         stores = (self.settings.key_store, self.settings.trust_store)
-        return [_stamp(store.location) for store in stores if store is not None and store.location is not None]
+        return [_file_stamp(store.location) for store in stores if store is not None and store.location is not None]
 
     def __str__(self) -> str:
         return "; ".join(names.subject for names in self.stores.names) or "no certificate"
 
 
-def _stamp(path: str) -> _Stamp:
+def _file_stamp(path: str) -> _Stamp:
     try:
         found = os.stat(path)
     except OSError:

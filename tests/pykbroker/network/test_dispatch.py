@@ -13,7 +13,7 @@ import trio
 from pykbroker.completion import Completion
 from pykbroker.controller import turns
 from pykbroker.errors import KafkaError
-from pykbroker.network.dispatch import JOINED_MAX, _by_the_active_controller, _framed, dispatch
+from pykbroker.network.dispatch import JOINED_MAX, _framed, _handle_or_forward, dispatch
 from pykbroker.network.request_memory import RESERVATION_TIMEOUT_S, RequestMemory
 from pykbroker.network.suspended_turns import DEADLINES_MIN, SuspendedTurns
 from pykbroker.protocol.api_keys import ApiKey
@@ -115,7 +115,7 @@ async def test_a_request_is_tried_again_when_the_controller_has_moved_meanwhile(
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "moved")
         return CreateTopicsResponse(topics=[moved])
 
-    assert await _by_the_active_controller(context(channel), None, handle, b"frame") == b"reply"
+    assert await _handle_or_forward(context(channel), None, handle, b"frame") == b"reply"
     assert (handled, channel.forwarded) == (2, 3)
 
 
@@ -124,7 +124,7 @@ async def test_the_only_node_has_no_channel() -> None:
         await trio.lowlevel.checkpoint()
         return "response"
 
-    assert await _by_the_active_controller(context(None), None, handle, b"frame") == "response"
+    assert await _handle_or_forward(context(None), None, handle, b"frame") == "response"
 
 
 async def test_memory_that_is_released_is_taken_by_the_next_one_at_once() -> None:

@@ -234,7 +234,7 @@ async def test_deadlines_of_turns_that_wait_no_longer_are_removed(
 ) -> None:
     monkeypatch.setattr(suspended_turns, "DEADLINES_MIN", 10)
     made: list[SuspendedTurns] = []
-    monkeypatch.setattr(ConnectionLoop, "_wake", lambda loop: made.append(loop._suspended))
+    monkeypatch.setattr(ConnectionLoop, "_end_sleep", lambda loop: made.append(loop._suspended))
     requests.deadline = trio.current_time() + 1000
     async with running() as connect:
         client, other = await connect(), await connect()

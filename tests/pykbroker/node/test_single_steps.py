@@ -358,7 +358,7 @@ async def test_a_late_transaction_of_another_coordinator_is_left_to_it(caplog: p
         raise KafkaError(ErrorCode.NOT_COORDINATOR, "")
 
     shard = fake(timed_out=lambda now_ms: [fake(transactional_id="x")], has_ongoing=False)
-    coordinator = fake(_begin=begin, level=2)
+    coordinator = fake(_begin_event=begin, level=2)
     abort = partial(TransactionCoordinator._abort_late, coordinator)
     runtime = fake(now_ms=lambda: 5, shards={0: shard})
     await TransactionTimeouts(runtime, fake(), abort)._abort_timed_out()

@@ -433,7 +433,7 @@ async def test_many_changed_partitions_are_looked_at_after_the_image_is_applied(
     full_disk.apply(old, new)
     assert full_disk._may_have_lost == (has_lost and is_seen_at_once)
     assert failures.wake.is_set() == (has_lost or not is_seen_at_once)
-    await full_disk._look_at_changes()
+    await full_disk._find_lost_in_changes()
     assert full_disk._may_have_lost == has_lost
 
 

@@ -128,7 +128,7 @@ def test_memory_that_is_not_writable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_storage, "MEMORY_DIRECTORY", "/memory")
     kind = next(iter(local_storage._MEMORY_FILE_SYSTEMS))
     monkeypatch.setattr(local_storage, "open", lambda *_, **__: Lines(f"none /memory {kind} rw 0 0\n"), raising=False)
-    assert local_storage._why_not_in_memory() == "/memory is not writable"
+    assert local_storage._reason_against_memory() == "/memory is not writable"
 
 
 class Lines(list[str]):

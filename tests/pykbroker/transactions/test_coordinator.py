@@ -636,6 +636,6 @@ async def test_a_list_of_very_many_lets_others_in_between(tmp_path: Path, monkey
 def test_a_transaction_whose_markers_are_being_written_is_tried_later() -> None:
     later: list[Any] = []
     transaction: Any = SimpleNamespace(key=(0, "x"), to_do=lambda: [("t", 0)])
-    completion: Any = SimpleNamespace(_in_tasks={(0, "x")}, _try_later=later.append)
+    completion: Any = SimpleNamespace(_in_tasks={(0, "x")}, _schedule_retry=later.append)
     TransactionCompletion._advance(completion, transaction)
     assert later == [transaction]

@@ -27,13 +27,13 @@ def test_each_line_has_the_id_of_its_node(capfdbinary: pytest.CaptureFixture[byt
     os.set_blocking(output, False)
     node = Node(1, pid=0, output=output, ready=-1, lifeline=-1)
     os.write(nodes_output, b"first\nsecond\nbegin")
-    supervisor._pass_on(node)
+    supervisor._forward_output(node)
     assert capfdbinary.readouterr().err == b"node 1 | first\nnode 1 | second\n"
     os.write(nodes_output, b" and end without a line break")
     os.close(nodes_output)
-    supervisor._pass_on(node)
+    supervisor._forward_output(node)
     assert capfdbinary.readouterr().err == b"node 1 | begin and end without a line break\n"
-    supervisor._pass_on(node)
+    supervisor._forward_output(node)
     assert capfdbinary.readouterr().err == b""
     os.close(output)
 
@@ -242,7 +242,7 @@ def test_topics_that_cannot_be_created_end_the_cluster(
     supervisor._options = StartOptions()
     supervisor._options.topics = [TopicSpec("t", 1, {})]
     sleepers[0].node.address = "[::1]:9092"
-    supervisor._announce()
+    supervisor._create_topics_and_announce()
     assert capfd.readouterr().err == "pykbroker: topic t was not created: no room\n"
     assert supervisor._has_failed
     for sleeper in sleepers:
