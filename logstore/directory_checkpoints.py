@@ -7,7 +7,7 @@ offset that is too low costs time at the next start; one that is too high loses 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from itertools import chain, starmap
+from itertools import chain
 from typing import Final
 
 from pykbroker.logstore.blocking_step import BlockingStep, replace_file
@@ -186,16 +186,24 @@ class DirectoryCheckpoints:
         """Offset up to which each compacted log was cleaned."""
         return self._read_checkpoint(CLEANER_OFFSETS)
 
-    def write_cleaner_offsets(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> Iterator[BlockingStep]:
+    def write_cleaner_offsets(
+        self, offsets: Callable[[], Iterable[tuple[TopicPartition, int]]]
+    ) -> Iterator[BlockingStep | None]:
         """Writes the offsets up to which compacted logs were cleaned, in steps.
 
         Nothing is written if logs are removed meanwhile: a new log of the same name would get the offset of the removed
         one. An offset that is missing or too low only costs another cleaning. Raises StorageError.
 
+        Yields:
+            As `write_checkpoints`.
+
         Args:
-            offsets: called once, for the offsets of logs that exist at that time.
+            offsets: called once, for the logs that exist at that time with their offsets, which are read step by step.
         """
-        yield from self._replace(CLEANER_OFFSETS, encode_lines(starmap(offset_line, offsets().items())))
+        generation = self._generation
+        content = yield from _encoded(offsets())
+        if self._generation == generation:
+            yield from self._replace(CLEANER_OFFSETS, content)
 
     def forget_removed_logs(self, names: Iterable[str] = CHECKPOINTS) -> None:
         """Removes deleted logs from the checkpoints; `names` are those that may have them. Raises StorageError.

@@ -6,7 +6,7 @@ The caller provides time and threads:
     if work is not None:
         try: run work.run, in a thread
         finally: cleaner.finish(work, now_ms)
-        for step in cleaner.write_checkpoint(): run step.run, in a thread
+        for step in cleaner.write_checkpoint(): run step.run, in a thread, if there is a step; else let others run
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pykbroker.logstore.log_directories import LogDirectories
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import NO_LIMIT, PartitionLog
 from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.topic_partition import TopicPartition
 
 StableOffsets = Callable[[str, int], int | None]
 """Function of (topic, partition) that returns the last stable offset, None to skip the log."""
@@ -86,17 +87,21 @@ class LogCleaner:
             work.log.clean_limit = NO_LIMIT
         return end_offset
 
-    def write_checkpoint(self) -> Iterator[BlockingStep]:
+    def write_checkpoint(self) -> Iterator[BlockingStep | None]:
         """Writes the cleaner checkpoint, in steps. A log whose offset is missing there is cleaned again after a start.
 
         Raises StorageError.
+
+        Yields:
+            As `LogDirectory.write_checkpoints`.
         """
         return self._directory.write_cleaner_offsets(self._offsets)
 
-    def _offsets(self) -> dict[tuple[str, int], int]:
-        """Offset up to which each log is clean; logs that no longer exist are forgotten."""
-        logs = self._directory.logs
-        self._clean_to = {
-            log: to for log, to in (self._clean_to or {}).items() if logs.get((log.topic, log.partition)) is log
-        }
-        return {(log.topic, log.partition): min(to, log.clean_limit) for log, to in self._clean_to.items()}
+    def _offsets(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Offset up to which each log is clean, read when it is asked for; logs that no longer exist are forgotten."""
+        clean_to = self._clean_to or {}
+        for log, to in list(clean_to.items()):
+            if self._directory.get(log.topic, log.partition) is log:
+                yield (log.topic, log.partition), min(to, log.clean_limit)
+            else:
+                del clean_to[log]

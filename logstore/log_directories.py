@@ -384,11 +384,13 @@ class LogDirectories:
                 found.update((key, offset) for key, offset in read(directory).items() if key in directory.logs)
         return found
 
-    def write_cleaner_offsets(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> Iterator[BlockingStep]:
+    def write_cleaner_offsets(
+        self, offsets: Callable[[], Iterable[tuple[TopicPartition, int]]]
+    ) -> Iterator[BlockingStep | None]:
         """As `LogDirectory.write_cleaner_offsets`, for each directory; `offsets` is called for each."""
         yield from self._steps_of_each(
             lambda directory: directory.write_cleaner_offsets(
-                lambda: {key: offset for key, offset in offsets().items() if key in directory.logs}
+                lambda: ((key, offset) for key, offset in offsets() if key in directory.logs)
             )
         )
 

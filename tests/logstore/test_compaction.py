@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pykbroker.logstore import compaction
 from pykbroker.logstore.aborted_transactions import AbortedTransactions
+from pykbroker.logstore.blocking_step import BlockingStep
 from pykbroker.logstore.compaction import begin_compaction, plan_cleaning
 from pykbroker.logstore.compaction_filter import BatchFilter, TransactionTracker
 from pykbroker.logstore.errors import CorruptSegment, StorageError, StorageFull
@@ -51,6 +52,16 @@ def state(log: PartitionLog) -> dict[str, str]:
                 else:
                     found[record.key.decode()] = record.value.decode()
     return found
+
+
+def run_step(step: BlockingStep | None) -> None:
+    if step is not None:
+        step.run()
+
+
+def write_checkpoint(cleaner: LogCleaner) -> None:
+    for step in cleaner.write_checkpoint():
+        run_step(step)
 
 
 def clean(log: PartitionLog, checkpoint: int | None = None, now_ms: int = NOW_MS) -> int:
@@ -508,8 +519,7 @@ def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Pla
     while (work := finished(cleaner.begin(NOW_MS, stable_offset))) is not None:
         work.run()
         done.append((work.topic_partition, cleaner.finish(work, NOW_MS)))
-        for step in cleaner.write_checkpoint():
-            step.run()
+        write_checkpoint(cleaner)
     assert sorted(topic for (topic, _), _ in done) == ["a", "b"]
     cleaned = directory.get("a", 0)
     assert cleaned is not None
@@ -597,8 +607,7 @@ def test_a_log_made_anew_is_cleaned_from_its_beginning(place: Place) -> None:
         assert work is not None
         work.run()
         assert cleaner.finish(work, NOW_MS) == log.segment_base_offsets[-1]
-        for step in cleaner.write_checkpoint():
-            step.run()
+        write_checkpoint(cleaner)
         assert offsets(log) == list(range(log.segment_base_offsets[-1] - 1, 20)), "of the clean part the last is left"
         assert directory.cleaner_offsets() == {("a", 0): log.segment_base_offsets[-1]}
         directory.delete_log("a", 0, NOW_MS)
@@ -629,8 +638,7 @@ class CleanedLog:
         assert work is not None
         work.run()
         end_offset = self.cleaner.finish(work, now_ms)
-        for step in self.cleaner.write_checkpoint():
-            step.run()
+        write_checkpoint(self.cleaner)
         return end_offset
 
 
@@ -675,8 +683,7 @@ def test_a_truncation_while_a_log_is_cleaned(memory: Place) -> None:
     work.run()
     one.log.truncate_to(one.clean_to - 2, NOW_MS)
     assert one.cleaner.finish(work, NOW_MS) <= one.log.log_end_offset
-    for step in one.cleaner.write_checkpoint():
-        step.run()
+    write_checkpoint(one.cleaner)
     assert one.directory.cleaner_offsets()["a", 0] <= one.log.log_end_offset
 
 
@@ -708,13 +715,12 @@ def test_the_checkpoint_waits_if_a_log_is_removed_while_it_is_written(place: Pla
         work.run()
         cleaner.finish(work, NOW_MS)
     steps = cleaner.write_checkpoint()
-    next(steps).run()
+    run_step(next(steps))
     directory.delete_log("a", 0, NOW_MS)
     directory.create_log("a", 0, None, compacted, NOW_MS)
     assert list(steps) == []
     assert directory.cleaner_offsets() == {}
-    for step in cleaner.write_checkpoint():
-        step.run()
+    write_checkpoint(cleaner)
     assert list(directory.cleaner_offsets()) == [("b", 0)]
     directory.close()
 

@@ -117,8 +117,8 @@ def test_each_checkpoint_has_the_logs_of_its_directory() -> None:
         pass
     lines = (filesystem.read_file(f"/b/{HIGH_WATERMARKS}") or b"").decode().splitlines()
     assert sorted(lines[2:]) == ["t 1 5", "t 3 5"]
-    for step in directories.write_cleaner_offsets(lambda: {("t", 0): 3, ("t", 1): 4}):
-        step.run()
+    for _ in directories.write_cleaner_offsets({("t", 0): 3, ("t", 1): 4}.items):
+        pass
     assert directories.cleaner_offsets() == {("t", 0): 3, ("t", 1): 4}
     assert directories.online[A].cleaner_offsets() == {("t", 0): 3}
 
@@ -471,7 +471,7 @@ def test_a_checkpoint_that_cannot_be_written_does_not_keep_the_other_directories
         lambda: directories.write_checkpoints(marks.items()),
         lambda: directories.write_high_watermarks(marks.items()),
         directories.write_log_starts,
-        lambda: directories.write_cleaner_offsets(lambda: starts),
+        lambda: directories.write_cleaner_offsets(starts.items),
     ]
     for write in writes:
         filesystem.fail_next["create_file"] = StorageError("/a/checkpoint", "Input/output error")

@@ -232,6 +232,21 @@ def test_the_log_starts_of_many_logs_are_collected_in_steps(memory: Place) -> No
     assert content(memory, "log-start-offset-checkpoint") == b"0\n1\nt 1 1\n"
 
 
+def test_the_cleaned_parts_of_many_logs_are_collected_in_steps(memory: Place) -> None:
+    """Other tasks of the event loop run meanwhile. If a log is deleted then, nothing is written."""
+    directory = many_logs(memory)
+    ends = dict.fromkeys(directory.logs, 3)
+    steps = directory.write_cleaner_offsets(ends.items)
+    assert next(steps) is None
+    directory.delete_log("t", 0, 0)
+    assert list(steps) == []
+    assert directory.cleaner_offsets() == {}
+    del ends["t", 0]
+    for _ in directory.write_cleaner_offsets(ends.items):
+        pass
+    assert directory.cleaner_offsets() == ends
+
+
 @pytest.mark.parametrize("steps_before", [1, 2, 3, 4, 5, 6])
 def test_a_log_that_is_deleted_between_two_steps_leaves_no_offset_to_its_successor(
     place: Place, steps_before: int
