@@ -262,7 +262,7 @@ def test_a_share_partition_that_another_broker_leads_by_now() -> None:
     removed: list[Any] = []
     topic_partition = fake(topic_id=b"t" * 16, partition=0)
     leader = fake(is_current=False)
-    parts = fake(_leaders={("g", b"t" * 16, 0): leader}, _remove=removed.append)
+    parts = fake(_leaders={("g", b"t" * 16, 0): leader}, _end_leader=removed.append)
     assert SharePartitions.find(parts, "g", topic_partition) is None
     assert removed == [leader]
 
